@@ -1,0 +1,153 @@
+/* Run: one training run. Its folder, clock (the optimizer step), sampler, records, checkpoints and
+ * common decisions. ls_fit is written on it, and so is a loop of your own:
+ *
+ *     while (ls_run_next(run)) {
+ *         while (ls_run_micro_batch(run, &batch)) {
+ *             ...
+ *             ls_space_add(space, NULL, weight);
+ *             ls_run_log(run, "loss", loss, weight);
+ *         }
+ *         ls_space_step(space);
+ *     }
+ *     ls_check(ls_run_finish(run, NULL));
+ *
+ * Calls inside the loop return void or bool and latch their first error; ls_run_finish returns it.
+ */
+#ifndef LOCKSTEP_RUN_H
+#define LOCKSTEP_RUN_H
+
+#include <lockstep/base.h>
+#include <lockstep/dataset.h>
+#include <lockstep/metric.h>
+#include <lockstep/optimizer.h>
+#include <lockstep/world.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ls_run ls_run;
+typedef void ls_hook(ls_run *run, void *user);
+
+/* Functions called at moments of a run, on every rank; each may be NULL. state (state_size bytes of
+ * plain data) is saved and restored. */
+typedef struct ls_callback {
+    const char *name;
+    void *user, *state;
+    size_t state_size;
+    ls_hook *fit_begin, *epoch_begin, *step_end, *validation_end, *checkpoint_saved, *epoch_end,
+        *fit_end;
+} ls_callback;
+
+typedef struct ls_run_options {
+    int64_t batch_size; /* samples per optimizer step over all devices; 0 = 32 */
+    int micro_batches;  /* the batch is cut into so many; 0 = world size at the first start */
+    int64_t max_epochs, max_steps; /* both 0 = one epoch */
+    uint64_t seed;                 /* 0 is a seed like any other */
+    const char *name;              /* NULL = made up */
+    const char *runs_dir;          /* NULL = "runs" */
+    const char *resume;      /* NULL = "auto": goes on with this name's newest checkpoint or begins;
+                                "none"; or a RUN */
+    ls_every log_every;      /* 0 = 50 steps */
+    ls_every save_every;     /* 0 = 1 epoch */
+    ls_every validate_every; /* 0 = 1 epoch */
+    struct {
+        const ls_optimizer *kind; /* NULL = ls_adamw */
+        double lr;                /* 0 = the optimizer's own default */
+        double weight_decay;      /* 0 = none; of AdamW 0.01, LS_NONE = none */
+        double momentum;          /* sgd: 0 = 0.9, LS_NONE = none */
+        double beta1, beta2;      /* adamw: 0 = 0.9, 0.999 */
+        const void *config;
+        const ls_param_rule *rules; /* ended by {0} */
+    } optimizer;
+    struct {
+        ls_schedule kind;
+        int64_t warmup_steps; /* lr rises linearly from 0 */
+        int64_t step_size;    /* step: lr is multiplied by gamma every so many steps; 0 = a third of
+                                 the run */
+        double gamma;         /* step: 0 = 0.1 */
+        double (*custom)(int64_t step, int64_t steps,
+                         void *user); /* a factor of lr; outranks kind */
+        void *user;
+    } schedule;
+    double clip_norm; /* of the whole gradient; 0 = off */
+    struct {
+        const char *monitor; /* NULL = "val/loss" */
+        ls_mode mode;
+        int keep_best, keep_last; /* 0 = 1; LS_NONE = all */
+    } checkpoint;
+    struct {
+        const char *monitor; /* NULL = off */
+        ls_mode mode;
+        int patience; /* validations without improvement; 0 = 3 */
+        double min_delta;
+    } early_stop;
+    int64_t norm_group; /* samples of a batch norm's group: the unit in which batches are cut; 0 = 1
+                           for loops of one's own; models set it */
+    const ls_callback *const *callbacks; /* NULL-ended */
+} ls_run_options;
+
+/* Why a run ended: X(name, text in documents) */
+#define LS_STOP_REASON_MAP(X)                                                                      \
+    X(NONE, "none")                                                                                \
+    X(MAX_STEPS, "max_steps")                                                                      \
+    X(MAX_EPOCHS, "max_epochs")                                                                    \
+    X(EARLY_STOP, "early_stop")                                                                    \
+    X(REQUESTED, "requested")                                                                      \
+    X(SIGNAL, "signal")                                                                            \
+    X(FINISHED_BEFORE, "finished_before")
+typedef enum ls_stop_reason {
+#define LS_STOP_REASON_ENUM(name, text) LS_STOP_##name,
+    LS_STOP_REASON_MAP(LS_STOP_REASON_ENUM)
+#undef LS_STOP_REASON_ENUM
+} ls_stop_reason;
+const char *ls_stop_reason_name(ls_stop_reason reason);
+
+typedef struct ls_run_result {
+    int64_t steps, epochs;
+    ls_stop_reason reason;
+    double best;                       /* of the monitored metric; NAN if none */
+    char best_checkpoint[LS_PATH_MAX]; /* "" if none */
+    char folder[LS_PATH_MAX];
+    double samples_per_s; /* of this start, without validation and saves */
+    double step_ms_median, step_ms_p95;
+} ls_run_result;
+
+/* Samples of one micro-batch, or of one chunk of an evaluation. */
+typedef struct ls_batch {
+    int64_t count;
+    const int64_t *samples; /* (count) indices into the dataset */
+    void *const *fields;    /* per field of the dataset: (count, ...) */
+    int64_t
+        first; /* position of its first sample in the global batch (training) or in the dataset */
+} ls_batch;
+
+/* [all] Flags of the command line outrank options. Borrows world and train. */
+LS_NODISCARD ls_status ls_run_create(ls_world *world, ls_dataset *train,
+                                     const ls_run_options *options, ls_run **out);
+/* More state to save and restore, the same on every rank; before the first ls_run_next. */
+void ls_run_keep(ls_run *run, const char *name, void *data, size_t nbytes);
+bool ls_run_next(ls_run *run); /* [all] the first call loads; then logs, saves, agrees. false =
+                                  over, or failed: see finish */
+bool ls_run_micro_batch(ls_run *run,
+                        ls_batch *out);  /* this rank's next part of the step; false = done */
+bool ls_run_due_validation(ls_run *run); /* the same answer on every rank */
+/* [all] Walks this rank's chunks of data; metrics logged meanwhile go to stage; false = each sample
+ * has been seen once and metrics are final. */
+bool ls_run_evaluate(ls_run *run, ls_dataset *data, const char *stage, ls_batch *out);
+/* Any rank, any order, cannot fail: the weighted mean by name, over ranks and micro-batches. A name
+ * without '/' gets the stage's prefix. */
+void ls_run_log(ls_run *run, const char *name, double value, double weight);
+double ls_run_metric(const ls_run *run,
+                     const char *name); /* last agreed value of "val/loss"; NAN if none */
+void ls_run_stop(ls_run *run, const char *reason); /* any rank asks; all stop after the same step */
+int64_t ls_run_step(const ls_run *run);            /* finished optimizer steps */
+int64_t ls_run_epoch(const ls_run *run);
+const char *ls_run_folder(const ls_run *run);
+/* [all] Saves and frees; out may be NULL. Returns the first latched error. */
+LS_NODISCARD ls_status ls_run_finish(ls_run *run, ls_run_result *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

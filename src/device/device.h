@@ -1,0 +1,47 @@
+/* Device: what can compute here. CPUs from the affinity mask and the cgroup's quota; GPUs come with
+ * a later plugin. */
+#ifndef LS_DEVICE_H
+#define LS_DEVICE_H
+
+#include <sched.h>
+
+#include <lockstep/base.h>
+
+typedef struct ls__cpus {
+    cpu_set_t mask; /* this process may run on */
+    int in_mask;    /* CPUs in it */
+    double quota; /* CPUs' worth of time by cgroup v1 or v2, the tightest on the path to the root; 0
+                     = no limit */
+    int usable;   /* whole CPUs to plan for: min(in_mask, ceil(quota)), at least 1 */
+    int64_t memory; /* bytes this process may use: the smaller of the machine's and the cgroup's */
+    char model[96]; /* "AMD EPYC 9655" */
+    char isa[32];   /* "avx512", "avx2", "sse2", "neon" */
+    int cores, packages, numa_nodes; /* of the machine, by hwloc */
+} ls__cpus;
+
+/* root: "/" (tests give a folder with proc/self/cgroup and sys/fs/cgroup below it). */
+ls_status ls__cpus_discover(const char *root, ls__cpus *out);
+
+typedef enum ls__device_kind { LS__DEVICE_CPU, LS__DEVICE_GPU, LS__DEVICE_SIM } ls__device_kind;
+
+/* The devices of one machine that a job uses. */
+typedef struct ls__device_plan {
+    ls__device_kind kind;
+    int count;     /* ranks */
+    int threads;   /* per rank */
+    bool pin;      /* the job fills the whole mask: rank r gets CPUs [r * threads, ...) of it */
+    char text[64]; /* "2 CPU devices with 1 thread each" */
+} ls__device_plan;
+
+enum { LS__DEVICES_MAX = 1024 };
+
+/* spec: "auto", "N", "cpu:N" ("gpu:...", "sim:..." and picks are LS_ERR_UNSUPPORTED with a text);
+ * threads 0 = the default. Errors say what is there. samples: the most ranks that make sense (0 =
+ * no limit), for auto only. */
+ls_status ls__devices_plan(const char *spec, int threads, const ls__cpus *cpus,
+                           ls__device_plan *out);
+/* The CPUs of a local rank; the whole mask when the plan does not pin. */
+void ls__device_cpus(const ls__device_plan *plan, const ls__cpus *cpus, int local_rank,
+                     cpu_set_t *out);
+
+#endif

@@ -1,0 +1,131 @@
+/* Inside a graph: nodes in the order they run, and what a backend needs to compile them.
+ *
+ * A built graph is a list of nodes: forward, then (in training) backward, emitted by the gradient
+ * rules. Node order is the schedule. A backend sees only this file: it decides kernels and layouts,
+ * asks ls__memory_plan for offsets, and makes an executable. */
+#ifndef LS_GRAPH_INTERNAL_H
+#define LS_GRAPH_INTERNAL_H
+
+#include <lockstep/dataset.h>
+#include <lockstep/graph.h>
+#include <lockstep/metric.h>
+#include <lockstep/op.h>
+
+typedef enum ls__role {
+    LS__ROLE_INPUT,     /* a batch's field; memory is the batch's */
+    LS__ROLE_PARAM,     /* f32; memory is params + offset, handed in at run time */
+    LS__ROLE_STATISTIC, /* as a parameter, but its "gradient" is a sum of statistics and its update
+                           a moving average (batch norm) */
+    LS__ROLE_CONSTANT,  /* values copied into the graph */
+    LS__ROLE_VALUE,     /* computed by a node */
+} ls__role;
+
+struct ls_tensor {
+    ls_graph *graph;
+    ls__role role;
+    ls_dtype type;
+    int rank;
+    int64_t shape[LS_MAX_RANK]; /* of the micro-batch it was built for */
+    int id;                     /* index in the graph's tensors */
+    int node;                   /* the node that computes it; -1 for other roles */
+    int slot; /* input: index of the dataset's field; param, statistic: index in the graph's params
+               */
+    const float *values; /* constant */
+    bool batched;        /* its first dimension is the micro-batch */
+    ls_tensor
+        *weights; /* of losses whose targets can be ignored: (as the losses) 1 or 0; else NULL */
+};
+
+typedef struct ls__node {
+    const ls_op *op;
+    void *attributes; /* owned by the graph */
+    size_t nbytes;
+    ls_tensor **in;
+    int nin;
+    ls_tensor **out; /* built-in operations may have several outputs (a pool and its indices);
+                        ls_op's compute has one */
+    int nout;
+    bool backward;
+} ls__node;
+
+/* A parameter or statistic, in the order of first use. */
+typedef struct ls__graph_param {
+    ls_tensor *tensor;
+    const char *name;
+    ls_init init;
+    ls__role role;
+    bool decays;     /* weight decay applies by default: not for biases and norms */
+    ls_tensor *grad; /* in training: what is written to grads + offset; NULL = zeros */
+    double momentum; /* statistic: new = old + momentum * (sum / weight - old); the gradient is the
+                        sum over groups of weight * statistic */
+    int depth;       /* layer of first use, increasing: buckets do not span two */
+} ls__graph_param;
+
+typedef enum ls__result_kind {
+    LS__RESULT_LOSS,
+    LS__RESULT_REPORT,
+    LS__RESULT_METRIC,
+    LS__RESULT_OUTPUT
+} ls__result_kind;
+
+/* What the trainer reads after a run, from the executable's memory. */
+typedef struct ls__graph_result {
+    ls__result_kind kind;
+    const char *name;
+    const ls_metric *metric;
+    ls_tensor *values[8];
+    int nvalues;
+    ls_tensor *weights; /* loss: same shape as the losses, or NULL = 1 each */
+} ls__graph_result;
+
+typedef struct ls__graph_options {
+    ls_stage stage;
+    int64_t batch;          /* samples of the micro-batch */
+    const ls_field *fields; /* of the dataset */
+    int nfields;
+    uint64_t seed;
+} ls__graph_options;
+
+/* Runs the step function, differentiates (training), orders, drops what nothing needs. The first
+ * latched failure is its error. */
+ls_status ls__graph_build(ls_step_fn *step, void *user, const ls__graph_options *options,
+                          ls_graph **out);
+void ls__graph_destroy(ls_graph *g);
+
+int ls__graph_nodes(const ls_graph *g, const ls__node **nodes);
+int ls__graph_tensors(const ls_graph *g, ls_tensor *const **tensors);
+int ls__graph_params(const ls_graph *g, const ls__graph_param **params);
+int ls__graph_results(const ls_graph *g, const ls__graph_result **results);
+const ls__graph_options *ls__graph_options_of(const ls_graph *g);
+/* The least common multiple of the batch norms' groups; 1 when there is none: the unit in which
+ * batches may be cut. */
+int64_t ls__graph_group(const ls_graph *g);
+double ls__graph_flops(const ls_graph *g);
+
+/* Fills a parameter's first values: a function of (seed, name). out: (count of the tensor) */
+void ls__graph_init_param(const ls__graph_param *param, uint64_t seed, float *out);
+
+/* --- for the operations' own files --- */
+/* Latches a failure; returns NULL so that a rule can end with it. */
+ls_tensor *ls__graph_fail(ls_graph *g, ls_status status, const char *format, ...) LS_PRINTF(3, 4);
+/* As ls_apply with several outputs; out gets nout tensors of the shapes given. */
+void ls__apply_multi(ls_graph *g, const ls_op *op, const void *attributes, size_t nbytes,
+                     ls_tensor *const *in, int nin, const ls_array *shapes, ls_tensor **out,
+                     int nout);
+ls_tensor *ls__graph_statistic(ls_graph *g, const char *name, double first, double momentum,
+                               int64_t count);
+void ls__graph_statistic_sum(ls_graph *g, ls_tensor *statistic,
+                             ls_tensor *sum); /* training: sum is its "gradient" */
+
+/* --- memory plan --- */
+/* A piece of memory that is alive from node `begin` to node `end`, both included. */
+typedef struct ls__lifetime {
+    size_t nbytes;
+    int begin, end;
+    int64_t offset; /* out: multiple of 64; -1 for nbytes 0 */
+} ls__lifetime;
+/* Greedy by size (Pisarchyk and Lee, "Efficient memory management for deep neural net inference",
+ * 2020); returns the arena's bytes. */
+size_t ls__memory_plan(ls__lifetime *pieces, int n);
+
+#endif

@@ -1,0 +1,50 @@
+/* What the trainer asks of the run beyond the public loop. */
+#ifndef LS_RUN_INTERNAL_H
+#define LS_RUN_INTERNAL_H
+
+#include <lockstep/run.h>
+#include <lockstep/space.h>
+
+#include "base/json.h"
+#include "base/parallel.h"
+#include "comm/exchange.h"
+
+/* A tensor of a space, as the trainer describes a model to it. */
+typedef struct ls__space_tensor {
+    const char *name;
+    int rank;
+    int64_t shape[LS_MAX_RANK];
+    int64_t offset;  /* elements */
+    bool decays;     /* weight decay applies by default */
+    bool statistic;  /* moving average instead of the optimizer */
+    double momentum; /* of a statistic */
+    int depth;       /* for buckets */
+} ls__space_tensor;
+
+typedef struct ls__space_description {
+    const ls__space_tensor *tensors;
+    int ntensors;
+    int64_t count;
+    void (*init)(void *user, uint64_t seed,
+                 float *values); /* rank 0, when no checkpoint is loaded */
+    void *user;
+    ls__parallel_fn *parallel;
+} ls__space_description;
+
+ls_status ls__space_create_described(ls_run *run, const ls__space_description *description,
+                                     ls_space **out); /* [all] */
+float *ls__space_leaf(
+    ls_space *space); /* where the micro-batch's gradients go; all of it is written by the caller */
+void ls__space_leaf_done(ls_space *space,
+                         double weight);        /* gradients are sums over weight targets */
+const float *ls__space_params(ls_space *space); /* waits until every owner has committed */
+
+const ls_run_options *ls__run_options(const ls_run *run); /* resolved: flags, defaults */
+void ls__run_fail(ls_run *run, ls_status status);         /* latches; the text is the thread's */
+json_t *ls__run_document(ls_run *run, const ls_run_result *result); /* lockstep.fit/1 */
+/* Values of an evaluation, already merged and the same on every rank: recorded and judged (best,
+ * early stop). */
+void ls__run_validated(ls_run *run, const char *stage, const ls_values *values,
+                       const ls_mode *modes);
+
+#endif

@@ -1,0 +1,46 @@
+/* What the rooms below may ask of the world. Getters never communicate. */
+#ifndef LS_WORLD_INTERNAL_H
+#define LS_WORLD_INTERNAL_H
+
+#include <lockstep/world.h>
+
+#include "base/option.h"
+#include "device/device.h"
+#include "world/store.h"
+
+ls__options *ls__world_options(const ls_world *world);
+const ls_world_options *ls__world_program(const ls_world *world);
+ls__store *ls__world_store(const ls_world *world);
+const ls__cpus *ls__world_cpus(const ls_world *world);
+const ls__device_plan *ls__world_devices(const ls_world *world);
+int ls__world_timeout_ms(const ls_world *world); /* --timeout; -1 = none */
+const char *ls__world_argv(const ls_world *world,
+                           int i); /* the command line as typed; NULL behind the last */
+double ls__world_started(const ls_world *world); /* ls__now() scale: when the job was started, exec
+                                                    of the supervisor included */
+int ls__world_restarts(const ls_world *world);   /* how often the supervisor restarted the job */
+
+/* A signal asked for a stop: its number, 0 = none. Any rank may see it first; the run agrees on it.
+ */
+int ls__world_stop_signal(const ls_world *world);
+/* The run stopped for that signal and saved: ls_world_finish will return 75 or 130. */
+void ls__world_stopped(ls_world *world, int signal);
+
+/* Rank 0: the folder of the run, so that the supervisor puts logs and the report there; later
+ * ranks' calls are ignored. */
+void ls__world_set_folder(ls_world *world, const char *folder);
+/* Rank 0: redraws the progress line (by the supervisor when there is one). text "" erases. On a
+ * stream that is no terminal nothing is drawn. */
+void ls__world_progress(ls_world *world, const char *text);
+bool ls__world_terminal(const ls_world *world); /* whether stderr of the job is a terminal */
+/* Any rank: where the job stands, for the report: the step and the newest checkpoint ("" =
+ * unchanged). */
+void ls__world_position(ls_world *world, int64_t step, const char *checkpoint);
+
+/* For tests: a world of threads in this process. worlds: (size). Rank r's is used by thread r
+ * alone. */
+ls_status ls__world_create_threads(int size, ls_world **worlds);
+/* A world of size 1 without a command line. Freed by ls_world_finish like the others. */
+ls_status ls__world_create_single(ls_world **out);
+
+#endif
