@@ -10,13 +10,12 @@
  * depend on S alone. A leaf may be absent (an empty micro-batch): its parent is then its sibling.
  *
  * A step:
- *     for each own leaf: grads = ls__exchange_leaf(x); ... fill all of grads ...;
- * ls__exchange_leaf_done(x, present, factor) ls__exchange_agree(x, word, records, ...) publishes;
- * with norms it also reduces; all ranks learn the same things ls__exchange_commit(x, scale) each
- * owner updates its slices ls__exchange_wait(x)                               before parameters are
- * next read, and before gradient buffers are next written After LS_ERR_TIMEOUT, LS_ERR_PEER or
- * LS_ERR_MISMATCH only destroying is legal; parameters of a step without commit are those of the
- * step before. */
+ *     for each own leaf: grads = ls__exchange_leaf(x); ...; ls__exchange_leaf_done(x, present, factor)
+ *     ls__exchange_agree(x, ...)    publishes; with norms it also reduces; all learn the same things
+ *     ls__exchange_commit(x, ...)   each owner updates its slices
+ *     ls__exchange_wait(x)          before parameters are read, and gradient buffers written, again
+ * After LS_ERR_TIMEOUT, LS_ERR_PEER or LS_ERR_MISMATCH only destroying is legal; parameters of a
+ * step without commit are those of the step before. */
 #ifndef LS_COMM_EXCHANGE_H
 #define LS_COMM_EXCHANGE_H
 
