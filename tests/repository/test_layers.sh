@@ -7,6 +7,7 @@ bad=0
 above=" "
 for room in $rooms; do
     above="$above$room "
+    [ -d "src/$room" ] || continue
     for file in $(find "src/$room" -name '*.[ch]'); do
         for include in $(sed -n 's/^#include "\([^"]*\)".*/\1/p' "$file"); do
             target=${include%%/*}

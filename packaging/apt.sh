@@ -1,0 +1,30 @@
+# shellcheck shell=sh disable=SC2034
+# Sourced by ./quickstart and ./check: says what it will install, and installs it. Debian 12 names.
+
+# What building and running needs, and why (the README's table says the same).
+LS_BUILD_PACKAGES="gcc g++ libc6-dev cmake ninja-build pkg-config libdnnl-dev libhwloc-dev libjansson-dev libxxhash-dev zlib1g-dev scdoc"
+LS_DATA_PACKAGES="dataset-fashion-mnist"
+LS_TEST_PACKAGES="libcmocka-dev clang libomp-dev libclang-rt-14-dev python3-numpy python3-torch git procps"
+
+# ls_install PACKAGE...: nothing to do when all are there; sudo when not root.
+ls_install() {
+    missing=""
+    for package in "$@"; do
+        if [ "$(dpkg-query -W -f '${db:Status-Abbrev}' "$package" 2>/dev/null)" != "ii " ]; then
+            missing="$missing $package"
+        fi
+    done
+    if [ -z "$missing" ]; then return 0; fi
+    echo "Installing with apt-get:$missing"
+    sudo=""
+    if [ "$(id -u)" != 0 ]; then
+        if ! command -v sudo >/dev/null; then
+            echo "$0: not root and no sudo: install the packages above, then use --no-install" >&2
+            return 1
+        fi
+        sudo=sudo
+    fi
+    $sudo apt-get update -qq || return 1
+    # shellcheck disable=SC2086
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null || return 1
+}
