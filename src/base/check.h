@@ -29,6 +29,7 @@ const char *ls__status_text(ls_status status);
 /* "ERR_DATA" for a status; and back (LS_ERR_INTERNAL for an unknown name). Used when a status
  * crosses processes. */
 const char *ls__status_name(ls_status status);
+ls_status ls__status_from_name(const char *name);
 
 /* Called by ls_check on a failure, after the text is printed and before exit; the world sets it to
  * report the failure. NULL = none. */

@@ -26,5 +26,8 @@ bool ls__color(int fd);
  * a terminal nothing is drawn. Text that the process writes to stderr by ls__log goes above it.
  * Thread safe. */
 void ls__statusline_set(const char *text); /* NULL or "" = erase */
+/* Whole lines of somebody else's (a rank's output) to fd, above the status line; errors of writing
+ * are left in errno. */
+bool ls__statusline_print(int fd, const void *lines, size_t nbytes);
 
 #endif
