@@ -21,6 +21,8 @@ typedef struct ls__run_context {
     uint64_t seed;
     int64_t step;     /* of dropout's key */
     int64_t first;    /* position of the micro-batch's first sample in the global batch */
+    const int64_t *samples; /* (batch) indices into the dataset, for messages; NULL = positions in the
+                               micro-batch */
     double grad_seed; /* training: the gradient of each loss is grad_seed * its weight (1 but for
                          tests) */
 } ls__run_context;
@@ -32,8 +34,8 @@ typedef struct ls__backend {
     ls_status (*compile)(const ls_graph *graph, ls__executable **out);
     void (*destroy)(ls__executable *e);
     size_t (*arena_bytes)(const ls__executable *e);
-    /* Fails with LS_ERR_DATA when a label is out of range: the text names the position in the
-     * micro-batch. */
+    /* Fails with LS_ERR_DATA when a label is out of range: the text names the sample by
+     * context->samples. */
     ls_status (*run)(ls__executable *e, const ls__run_context *context);
     /* After a run, until the next one that uses the arena: a result's or (tests) any named tensor's
      * plain values. */

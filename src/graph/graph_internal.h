@@ -57,7 +57,8 @@ typedef struct ls__graph_param {
     bool decays;     /* weight decay applies by default: not for biases and norms */
     ls_tensor *grad; /* in training: what is written to grads + offset; NULL = zeros */
     double momentum; /* statistic: new = old + momentum * (sum / weight - old); the gradient is the
-                        sum over groups of weight * statistic */
+                        sum over groups of (samples of the group) * statistic, so that weight =
+                        the samples of the global batch */
     int depth;       /* layer of first use, increasing: buckets do not span two */
 } ls__graph_param;
 
