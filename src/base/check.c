@@ -16,7 +16,7 @@ enum { TEXT_SIZE = 2048 };
 static _Thread_local char error_text[TEXT_SIZE];
 static _Thread_local ls_status error_status;
 
-static void (*check_hook)(void *user, ls_status status, const char *text);
+static bool (*check_hook)(void *user, ls_status status, const char *text);
 static void *check_hook_user;
 
 static const struct {
@@ -98,7 +98,7 @@ ls_status ls__status_from_name(const char *name)
     return LS_ERR_INTERNAL;
 }
 
-void ls__check_set_hook(void (*hook)(void *user, ls_status status, const char *text), void *user)
+void ls__check_set_hook(bool (*hook)(void *user, ls_status status, const char *text), void *user)
 {
     check_hook = hook;
     check_hook_user = user;
@@ -111,8 +111,8 @@ void ls_check(ls_status status)
      * else. */
     const char *text =
         error_status == status && error_text[0] ? error_text : ls__status_text(status);
-    ls__log(LS__LOG_ERROR, "%s", text);
-    if (check_hook) check_hook(check_hook_user, status, text);
+    bool told = check_hook && check_hook(check_hook_user, status, text);
+    if (!told) ls__log(LS__LOG_ERROR, "%s", text);
     exit(ls__exit_code(status));
 }
 

@@ -31,8 +31,9 @@ const char *ls__status_text(ls_status status);
 const char *ls__status_name(ls_status status);
 ls_status ls__status_from_name(const char *name);
 
-/* Called by ls_check on a failure, after the text is printed and before exit; the world sets it to
- * report the failure. NULL = none. */
-void ls__check_set_hook(void (*hook)(void *user, ls_status status, const char *text), void *user);
+/* Called by ls_check on a failure, before exit; the world sets it to report the failure. It returns
+ * whether the text is told to the user already (a supervisor prints one for all ranks); otherwise
+ * ls_check prints it. NULL = none. */
+void ls__check_set_hook(bool (*hook)(void *user, ls_status status, const char *text), void *user);
 
 #endif

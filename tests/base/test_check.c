@@ -103,14 +103,23 @@ static void check_stale(void)
     ls_check(LS_ERR_TIMEOUT);
 }
 
-static void hook(void *user, ls_status status, const char *text)
+/* Tells it itself unless user says otherwise. */
+static bool hook(void *user, ls_status status, const char *text)
 {
     dprintf(2, "%s %d %s\n", (char *)user, status, text);
+    return strcmp(user, "tells") == 0;
 }
 
 static void check_hooked(void)
 {
     static char user[] = "hook";
+    ls__check_set_hook(hook, user);
+    check_data();
+}
+
+static void check_told(void)
+{
+    static char user[] = "tells";
     ls__check_set_hook(hook, user);
     check_data();
 }
@@ -131,7 +140,9 @@ static void check_prints_and_exits(void **state)
     assert_int_equal(in_child(check_stale, err, sizeof err), 69);
     assert_string_equal(err, "lockstep: error: timed out\n");
     assert_int_equal(in_child(check_hooked, err, sizeof err), 2);
-    assert_string_equal(err, "lockstep: error: x.idx: bad\nhook 4 x.idx: bad\n");
+    assert_string_equal(err, "hook 4 x.idx: bad\nlockstep: error: x.idx: bad\n");
+    assert_int_equal(in_child(check_told, err, sizeof err), 2);
+    assert_string_equal(err, "tells 4 x.idx: bad\n");
     assert_int_equal(in_child(assert_wrong, err, sizeof err), 70);
     assert_non_null(strstr(err, "1 + 1 == 3 does not hold"));
 }
