@@ -32,8 +32,11 @@ struct ls_tensor {
                */
     const float *values; /* constant */
     bool batched;        /* its first dimension is the micro-batch */
-    ls_tensor
-        *weights; /* of losses whose targets can be ignored: (as the losses) 1 or 0; else NULL */
+    bool sample_major;   /* its first dimension is the micro-batch or it times something: all values
+                            of a sample lie together, in the samples' order */
+    bool differentiable; /* a parameter (or, if asked for, an input) has a part in it */
+    ls_tensor *weights; /* of losses and scores whose targets can be ignored: (as they) 1 or 0; else
+                            NULL */
 };
 
 typedef struct ls__node {
@@ -76,7 +79,7 @@ typedef struct ls__graph_result {
     const ls_metric *metric;
     ls_tensor *values[8];
     int nvalues;
-    ls_tensor *weights; /* loss: same shape as the losses, or NULL = 1 each */
+    ls_tensor *weights; /* loss, report: of the same shape as values[0], or NULL = 1 each */
 } ls__graph_result;
 
 typedef struct ls__graph_options {
@@ -85,6 +88,8 @@ typedef struct ls__graph_options {
     const ls_field *fields; /* of the dataset */
     int nfields;
     uint64_t seed;
+    bool input_gradients; /* training: every f32 input's gradient is a result, an output named
+                             "gradient of <field>"; for ls_gradient_check */
 } ls__graph_options;
 
 /* Runs the step function, differentiates (training), orders, drops what nothing needs. The first
@@ -113,10 +118,14 @@ ls_tensor *ls__graph_fail(ls_graph *g, ls_status status, const char *format, ...
 void ls__apply_multi(ls_graph *g, const ls_op *op, const void *attributes, size_t nbytes,
                      ls_tensor *const *in, int nin, const ls_array *shapes, ls_tensor **out,
                      int nout);
+/* Output i of the node that computes out; NULL when it has no such output. */
+ls_tensor *ls__graph_sibling(const ls_tensor *out, int i);
+/* A running statistic (count), and in training the sum that moves it. */
 ls_tensor *ls__graph_statistic(ls_graph *g, const char *name, double first, double momentum,
                                int64_t count);
-void ls__graph_statistic_sum(ls_graph *g, ls_tensor *statistic,
-                             ls_tensor *sum); /* training: sum is its "gradient" */
+void ls__graph_statistic_sum(ls_graph *g, ls_tensor *statistic, ls_tensor *sum);
+/* Micro-batches must begin at multiples of so many samples. */
+void ls__graph_needs_group(ls_graph *g, int64_t group);
 
 /* --- memory plan --- */
 /* A piece of memory that is alive from node `begin` to node `end`, both included. */
@@ -128,5 +137,17 @@ typedef struct ls__lifetime {
 /* Greedy by size (Pisarchyk and Lee, "Efficient memory management for deep neural net inference",
  * 2020); returns the arena's bytes. */
 size_t ls__memory_plan(ls__lifetime *pieces, int n);
+
+/* Whether a node may write its first output into the memory of in[input]: its kernel reads an
+ * element before it writes it, and the layouts agree. Asked only where nobody reads that input later
+ * and it has as many bytes. */
+typedef bool ls__alias_fn(void *user, const ls__node *node, int input);
+/* For each tensor (by id): root is the id of the tensor in whose memory it lies: its own; its
+ * input's for a reshape or (alias may be NULL = never) in place. pieces: bytes and lifetime of roots
+ * that nodes compute, 0 bytes for all others; results and parameters' gradients live to the end. A
+ * backend with other layouts corrects the bytes; one that writes a gradient straight into the
+ * gradient space sets them to 0. Then ls__memory_plan. root, pieces: (tensors of the graph) */
+void ls__graph_liveness(const ls_graph *g, ls__alias_fn *alias, void *user, int *root,
+                        ls__lifetime *pieces);
 
 #endif

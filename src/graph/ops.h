@@ -1,0 +1,153 @@
+/* The built-in operations: what each computes, exactly. The contract between their rules (op_*.c in
+ * this folder: shape rule, gradient rule, flops) and a backend's kernels; compute is NULL in all of
+ * them, so a backend must have a kernel for every one in LS__OP_MAP, found by its address.
+ *
+ * Written as: name: inputs -> outputs; attributes; formula. All f32 unless a type is named. Inputs
+ * in [] may be absent (nin says). B is any number of rows, the micro-batch or a multiple; S stands
+ * for zero or more trailing dimensions. Attributes are plain structs, zeroed before being filled.
+ *
+ * NaN goes through everything (relu, pools): divergence must show.
+ *
+ * Fusion (linear + relu, batch norm + relu, add + relu) is the backend's: relu's gradient reads
+ * relu's output, so the value before it has no second reader unless the model has one. A backward
+ * node's output that is a parameter's gradient (ls__graph_param.grad) belongs to no other parameter
+ * and is no view, so a kernel may write it straight into the gradient space. */
+#ifndef LS_GRAPH_OPS_H
+#define LS_GRAPH_OPS_H
+
+#include <lockstep/op.h>
+
+/* X(name): ls__op_<name> */
+#define LS__OP_MAP(X)                                                                              \
+    X(linear)                                                                                      \
+    X(linear_grad_x)                                                                               \
+    X(linear_grad_weight)                                                                          \
+    X(conv2d)                                                                                      \
+    X(conv2d_grad_x)                                                                               \
+    X(conv2d_grad_weight)                                                                          \
+    X(max_pool2d)                                                                                  \
+    X(max_pool2d_grad)                                                                             \
+    X(avg_pool2d)                                                                                  \
+    X(avg_pool2d_grad)                                                                             \
+    X(global_avg_pool2d)                                                                           \
+    X(global_avg_pool2d_grad)                                                                      \
+    X(batch_norm)                                                                                  \
+    X(batch_norm_grad)                                                                             \
+    X(batch_norm_inference)                                                                        \
+    X(relu)                                                                                        \
+    X(relu_grad)                                                                                   \
+    X(dropout)                                                                                     \
+    X(add)                                                                                         \
+    X(mul)                                                                                         \
+    X(scale)                                                                                       \
+    X(copy)                                                                                        \
+    X(reshape)                                                                                     \
+    X(cross_entropy)                                                                               \
+    X(cross_entropy_grad)                                                                          \
+    X(accuracy)                                                                                    \
+    X(loss_grad)
+
+#define LS__OP_DECLARE(name) extern const ls_op ls__op_##name;
+LS__OP_MAP(LS__OP_DECLARE)
+#undef LS__OP_DECLARE
+
+/* --- linear (op_linear.c); no attributes ---
+ * linear:             x (B,K), weight (N,K), [bias (N)] -> y (B,N);  y = x weight^T + bias
+ * linear_grad_x:      g (B,N), weight (N,K) -> dx (B,K);             dx = g weight
+ * linear_grad_weight: g (B,N), x (B,K) -> dw (N,K), [db (N)];        dw = g^T x, db = column sums
+ *                     of g (nout says whether db is wanted) */
+
+/* --- convolution (op_conv2d.c): cross-correlation, as everybody in the field means it ---
+ * conv2d:             x (B,C,H,W), weight (O,C,k,k), [bias (O)] -> y (B,O,H',W')
+ *                     H' = (H + 2 padding - k) / stride + 1, rounded down; W' alike
+ *                     y[b,o,i,j] = bias[o] + sum over c,u,v of weight[o,c,u,v]
+ *                                  x[b, c, i stride + u - padding, j stride + v - padding]
+ *                     with x = 0 outside
+ * conv2d_grad_x:      g (B,O,H',W'), weight (O,C,k,k) -> dx (B,C,height,width)
+ * conv2d_grad_weight: g (B,O,H',W'), x (B,C,H,W) -> dw (O,C,k,k), [db (O)] */
+typedef struct ls__conv2d_attributes {
+    int64_t kernel, stride, padding;
+    int64_t height, width; /* of x */
+} ls__conv2d_attributes;
+
+/* --- pools (op_pool.c): windows of size x size side by side, a rest at the edge is dropped ---
+ * max_pool2d:      x (B,C,H,W) -> y (B,C,H/size,W/size), [index (as y)]
+ *                  index = u size + v of the largest in its window, the first of equals, row by
+ *                  row; u8 where size <= 16, else i32. Only when training. A NaN is larger than
+ *                  all.
+ * max_pool2d_grad: g (B,C,H',W'), index -> dx (B,C,height,width); g at index, else 0
+ * avg_pool2d:      x (B,C,H,W) -> y (B,C,H/size,W/size)
+ * avg_pool2d_grad: g (B,C,H',W') -> dx (B,C,height,width); g / size^2 in the window, 0 in the rest
+ * global_avg_pool2d:      x (B,C,H,W) -> y (B,C)
+ * global_avg_pool2d_grad: g (B,C) -> dx (B,C,height,width); g / (height width) */
+typedef struct ls__pool2d_attributes {
+    int64_t size;          /* 0 for the global pool */
+    int64_t height, width; /* of x */
+} ls__pool2d_attributes;
+
+/* --- batch norm (op_batch_norm.c): channels are dimension 1 ---
+ * Groups are `group` consecutive samples counted from the micro-batch's first; the last may be
+ * short. G = ceil(B / group); n = elements per channel of a group = its samples * |S|.
+ * batch_norm:      x (B,C,S), weight (C), bias (C)
+ *                  -> y (B,C,S), mean (G,C), inverse (G,C), sum_mean (C), sum_variance (C)
+ *                  variance = mean of (x - mean)^2; inverse = 1 / sqrt(variance + epsilon)
+ *                  y = (x - mean) inverse weight + bias
+ *                  sum_mean = sum over groups, in order, of samples of the group * mean
+ *                  sum_variance = alike with variance n / max(n - 1, 1)
+ * batch_norm_grad: g (B,C,S), x (B,C,S), weight (C), mean (G,C), inverse (G,C)
+ *                  -> dx (B,C,S), dweight (C), dbias (C)
+ *                  h = (x - mean) inverse; per group s = sum of g, t = sum of g h;
+ *                  dx = weight inverse (g - s / n - h t / n); dbias, dweight = sums over groups, in
+ *                  order, of s, t
+ * batch_norm_inference:      x (B,C,S), weight, bias, mean, variance (C) -> y
+ *                            y = (x - mean) / sqrt(variance + epsilon) weight + bias */
+typedef struct ls__batch_norm_attributes {
+    int64_t group; /* 0 in inference */
+    double epsilon;
+} ls__batch_norm_attributes;
+
+/* --- element by element (op_elementwise.c) ---
+ * relu:      x -> y;     y = x < 0 ? 0 : x
+ * relu_grad: g, y -> dx; dx = y <= 0 ? 0 : g
+ * add, mul:  a, b -> y, of one shape. (A tensor with several readers has its gradients summed by
+ *            add.)
+ * scale:     x (f32, u8, i32, i64) -> y; y = factor (float)x + offset
+ * copy:      x -> y = x, any type
+ * reshape:   x -> y, the same elements in the same row-major order: a view, no kernel where x is
+ *            plain */
+typedef struct ls__scale_attributes {
+    float factor, offset;
+} ls__scale_attributes;
+
+typedef struct ls__reshape_attributes {
+    int64_t rank;
+    int64_t shape[LS_MAX_RANK];
+} ls__reshape_attributes;
+
+/* --- dropout (op_dropout.c): x (B,S) -> y ---
+ * The gradient is the same operation with the same attributes on g.
+ * Element e (row-major within its sample) of sample b: key = ls__dropout_key(attributes, seed);
+ * block = ls__philox(key, {e / 4, first + b, step mod 2^32, step / 2^32}); kept when
+ * block[e % 4] >= threshold; y = kept ? x * factor : 0. */
+typedef struct ls__dropout_attributes {
+    const char *name;   /* lives as long as the graph */
+    uint64_t threshold; /* floor(p 2^32), up to 2^32 */
+    float factor;       /* 1 / (1 - p); 0 where p = 1 */
+} ls__dropout_attributes;
+void ls__dropout_key(const ls__dropout_attributes *attributes, uint64_t seed, uint32_t key[2]);
+
+/* --- losses and scores (op_loss.c): L stands for the dimensions of labels, i32, i64 or u8 ---
+ * cross_entropy:      scores (L,K), labels (L) -> losses (L), weights (L), logsum (L)
+ *                     logsum = log of the sum over k of exp(scores), computed from the maximum;
+ *                     losses = logsum - scores[label]; weights = 1. Where the label is
+ *                     LS__LABEL_IGNORED: losses = weights = 0. Any other label outside [0,K): the run fails.
+ * cross_entropy_grad: g (L), scores (L,K), labels (L), logsum (L) -> dscores (L,K)
+ *                     (exp(scores - logsum) - [k = label]) g; 0 where the label is ignored
+ * accuracy:           scores (L,K), labels (L) -> correct (L), weights (L)
+ *                     1 where the label is the first of the largest scores (a NaN is larger than
+ *                     all), else 0; weights and labels as in cross_entropy
+ * loss_grad:          losses (L) (its shape only), [weights (L)] -> seed (L)
+ *                     context's grad_seed * (weights or 1): where the backward pass begins */
+#define LS__LABEL_IGNORED (-100)
+
+#endif
