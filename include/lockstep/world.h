@@ -40,6 +40,8 @@ typedef struct ls_world_options {
     bool never_launch; /* embedded in another program: join or be alone, never become the supervisor
                         */
     bool one_device;   /* this command never uses more than one device */
+    bool no_run; /* this program trains nothing: --batch-size and other flags of runs are unknown
+                          to it */
 } ls_world_options;
 
 /* [all] Parses the command line and the environment, starts or joins the ranks. A wrong command

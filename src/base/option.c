@@ -1,0 +1,392 @@
+/* Parses the command line and the environment into one table of options: ours, then the program's
+ * own. Runs once per process, before anything else. Nothing is stored in the program's variables
+ * until the whole line has been found right. */
+#include "base/option.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/memory.h"
+#include "base/option_internal.h"
+
+/* --- the table of this program --- */
+
+static ls__option *find(const ls__options *o, const char *name, size_t length)
+{
+    for (int i = 0; i < o->count; i++) {
+        const char *candidate = o->options[i].row.name;
+        if (strncmp(candidate, name, length) == 0 && candidate[length] == '\0')
+            return &o->options[i];
+    }
+    return NULL;
+}
+
+static bool is_flag_name(const char *name)
+{
+    if (!name || name[0] < 'a' || name[0] > 'z' || strlen(name) > 40) return false;
+    return name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-")] == '\0';
+}
+
+/* A program's own flag; its variable holds the default. */
+static ls_status add_program_flag(ls__options *o, const ls_flag *flag)
+{
+    if (!is_flag_name(flag->name) || !flag->value)
+        return ls_fail(LS_ERR_ARG,
+                       "flag \"%.40s\" of this program: needs a name of a-z, 0-9 and - and a value",
+                       flag->name ? flag->name : "");
+    if (find(o, flag->name, strlen(flag->name)))
+        return ls_fail(LS_ERR_ARG, "flag \"%s\" of this program: the name is taken", flag->name);
+    ls__option option = { .flag = flag,
+                          .row = { .name = flag->name,
+                                   .group = LS__GROUP_PROGRAM,
+                                   .help = flag->help ? flag->help : "" } };
+    switch (flag->type) {
+    case 'i':
+        option.row.type = LS__OPTION_INT;
+        option.row.placeholder = "N";
+        option.initial.i = *(const int64_t *)flag->value;
+        break;
+    case 'd':
+        option.row.type = LS__OPTION_DOUBLE;
+        option.row.placeholder = "X";
+        option.initial.d = *(const double *)flag->value;
+        break;
+    case 's':
+        option.row.type = LS__OPTION_STRING;
+        option.row.placeholder = "TEXT";
+        option.initial.s = *(const char *const *)flag->value;
+        break;
+    case 'b':
+        option.row.type = LS__OPTION_BOOL;
+        option.initial.b = *(const bool *)flag->value;
+        break;
+    default:
+        return ls_fail(LS_ERR_ARG, "flag \"%s\" of this program: its type is not i, d, s or b",
+                       flag->name);
+    }
+    option.value = option.initial;
+    o->options[o->count++] = option;
+    return LS_OK;
+}
+
+static ls_status build_table(ls__options *o, const ls_world_options *program)
+{
+    int nflags = 0;
+    while (program->flags && program->flags[nflags].name) nflags++;
+    o->options = ls__alloc((size_t)(ls__option_table_size + nflags), sizeof *o->options);
+    if (!o->options) return LS_ERR_MEMORY;
+    for (int i = 0; i < ls__option_table_size; i++) {
+        bool left_out = program->no_run && ls__option_table[i].group == LS__GROUP_RUN;
+        if (!left_out) o->options[o->count++] = (ls__option) { .row = ls__option_table[i] };
+    }
+    for (int i = 0; i < nflags; i++) LS_TRY(add_program_flag(o, &program->flags[i]));
+    return LS_OK;
+}
+
+/* --- the command line --- */
+
+typedef struct command_line {
+    ls__options *o;
+    const ls_world_options *program;
+    int argc;
+    char **argv;
+    int next; /* the word to look at */
+    int kept; /* argv[1 .. kept] stay */
+} command_line;
+
+static ls_status set_from_flag(ls__option *option, const char *given, const char *text)
+{
+    if (option->origin) return ls_fail(LS_ERR_CONFIG, "--%s: given twice", option->row.name);
+    ls__option_value value;
+    LS_TRY(ls__option_value_parse(&option->row, given, text, &value));
+    option->origin = ls__strdup("flag");
+    if (!option->origin) return LS_ERR_MEMORY;
+    option->value = value;
+    return LS_OK;
+}
+
+static ls_status fail_unknown(const command_line *line, const char *word, size_t length)
+{
+    char given[80];
+    snprintf(given, sizeof given, "%.*s", (int)(length < 79 ? length : 79), word);
+    const ls__options *o = line->o;
+    const char **names = ls__alloc((size_t)o->count + 1, sizeof *names);
+    if (!names) return LS_ERR_MEMORY;
+    for (int i = 0; i < o->count; i++) names[i] = o->options[i].row.name;
+    ls_status status = ls__option_unknown(given, names);
+    ls__free(names);
+    return status;
+}
+
+static void keep_word(command_line *line, char *word)
+{
+    line->argv[++line->kept] = word; /* never ahead of what is read */
+}
+
+/* "--name", "--name value", "--name=value", "--no-name"; word is already consumed. */
+static ls_status take_flag(command_line *line, char *word)
+{
+    const char *name = word + 2;
+    size_t length = strcspn(name, "=");
+    const char *inline_value = name[length] == '=' ? name + length + 1 : NULL;
+    ls__option *option = find(line->o, name, length);
+    char given[64];
+    if (option && option->row.type == LS__OPTION_BOOL)
+        return set_from_flag(option, option->row.name, inline_value ? inline_value : "true");
+    if (option) {
+        snprintf(given, sizeof given, "--%s", option->row.name);
+        if (inline_value) return set_from_flag(option, given, inline_value);
+        /* A value may begin with one dash (-1) but not with two. */
+        if (line->next >= line->argc || strncmp(line->argv[line->next], "--", 2) == 0)
+            return ls_fail(LS_ERR_CONFIG, "%s: needs a value: %s", given, option->row.placeholder);
+        return set_from_flag(option, given, line->argv[line->next++]);
+    }
+    if (strncmp(name, "no-", 3) == 0 && !inline_value) {
+        option = find(line->o, name + 3, length - 3);
+        if (option && option->row.type == LS__OPTION_BOOL)
+            return set_from_flag(option, option->row.name, "false");
+    }
+    if (!line->program->keep_unknown_flags) return fail_unknown(line, word, length + 2);
+    keep_word(line, word);
+    return LS_OK;
+}
+
+static ls_status take_word(command_line *line)
+{
+    char *word = line->argv[line->next++];
+    bool is_flag = word[0] == '-' && word[1] != '\0';
+    if (strcmp(word, "-h") == 0) return set_from_flag(find(line->o, "help", 4), "-h", "true");
+    if (is_flag && word[1] == '-') return take_flag(line, word);
+    if (line->program->keep_unknown_flags || (!is_flag && line->program->arguments)) {
+        keep_word(line, word);
+        return LS_OK;
+    }
+    if (is_flag) return fail_unknown(line, word, strcspn(word, "="));
+    return ls_fail(LS_ERR_CONFIG, "%.64s: not a flag, and nothing else is expected here", word);
+}
+
+/* Reads the words behind the program's name; argv keeps what is not ours. */
+static ls_status read_words(command_line *line)
+{
+    while (line->next < line->argc) {
+        if (strcmp(line->argv[line->next], "--") == 0) break;
+        LS_TRY(take_word(line));
+    }
+    if (line->next < line->argc && !line->program->keep_unknown_flags) line->next++; /* the "--" */
+    if (line->next < line->argc && !line->program->arguments && !line->program->keep_unknown_flags)
+        return ls_fail(LS_ERR_CONFIG, "%.64s: nothing is expected behind the flags",
+                       line->argv[line->next]);
+    while (line->next < line->argc) keep_word(line, line->argv[line->next++]);
+    return LS_OK;
+}
+
+/* Works on a copy, so that a wrong line leaves argv as it was. */
+static ls_status read_command_line(ls__options *o, const ls_world_options *program, int *argc,
+                                   char ***argv)
+{
+    if (!argc || !argv || *argc < 1) return LS_OK;
+    char **words = ls__alloc((size_t)*argc + 1, sizeof *words);
+    if (!words) return LS_ERR_MEMORY;
+    memcpy(words, *argv, (size_t)*argc * sizeof *words);
+    command_line line = { .o = o, .program = program, .argc = *argc, .argv = words, .next = 1 };
+    ls_status status = read_words(&line);
+    if (status == LS_OK) {
+        memcpy(*argv, words, ((size_t)line.kept + 1) * sizeof *words);
+        (*argv)[line.kept + 1] = NULL;
+        *argc = line.kept + 1;
+    }
+    ls__free(words);
+    return status;
+}
+
+/* --- variables --- */
+
+/* "batch-size" -> "LOCKSTEP_BATCH_SIZE" */
+static void variable_of(const char *name, char out[64])
+{
+    int n = snprintf(out, 64, "LOCKSTEP_%s", name);
+    for (int i = 0; i < n; i++) out[i] = out[i] == '-' ? '_' : (char)toupper((unsigned char)out[i]);
+}
+
+/* An empty variable counts as unset. One that a flag outranks is not looked at: a flag must be a way
+ * around a bad environment. */
+static ls_status read_variables(ls__options *o)
+{
+    for (int i = 0; i < o->count; i++) {
+        ls__option *option = &o->options[i];
+        if (option->origin || option->row.flag_only) continue;
+        char variable[64];
+        variable_of(option->row.name, variable);
+        const char *text = getenv(variable);
+        if (!text || !text[0]) continue;
+        ls__option_value value;
+        LS_TRY(ls__option_value_parse(&option->row, variable, text, &value));
+        option->origin = ls__format("variable %s", variable);
+        if (!option->origin) return LS_ERR_MEMORY;
+        option->value = value;
+    }
+    return LS_OK;
+}
+
+/* --- all of it --- */
+
+static void store_program_values(const ls__options *o)
+{
+    for (int i = 0; i < o->count; i++) {
+        const ls__option *option = &o->options[i];
+        if (!option->flag || !option->origin) continue;
+        switch (option->flag->type) {
+        case 'i':
+            *(int64_t *)option->flag->value = option->value.i;
+            break;
+        case 'd':
+            *(double *)option->flag->value = option->value.d;
+            break;
+        case 's':
+            *(const char **)option->flag->value = option->value.s;
+            break;
+        default:
+            *(bool *)option->flag->value = option->value.b;
+        }
+    }
+}
+
+ls_status ls__options_parse(int *argc, char ***argv, const ls_world_options *options,
+                            ls__options **out)
+{
+    static const ls_world_options none;
+    const ls_world_options *program = options ? options : &none;
+    *out = NULL;
+    ls__options *o = ls__alloc(1, sizeof *o);
+    if (!o) return LS_ERR_MEMORY;
+    ls_status status = LS_OK;
+    LS_TRY_GOTO(build_table(o, program), status, failed);
+    LS_TRY_GOTO(read_command_line(o, program, argc, argv), status, failed);
+    LS_TRY_GOTO(read_variables(o), status, failed);
+    store_program_values(o);
+    *out = o;
+    return LS_OK;
+failed:
+    ls__options_free(o);
+    return status;
+}
+
+void ls__options_free(ls__options *o)
+{
+    if (!o) return;
+    for (int i = 0; i < o->count; i++) ls__free(o->options[i].origin);
+    ls__free(o->options);
+    ls__free(o);
+}
+
+/* --- what was set --- */
+
+/* NULL when it was not set, or when this program has no run flags. */
+static const ls__option_value *value_of(const ls__options *o, const char *name,
+                                        ls__option_type type, ls__option_type or_type)
+{
+    const ls__option *option = find(o, name, strlen(name));
+    if (!option) {
+        bool in_table = false;
+        for (int i = 0; i < ls__option_table_size; i++)
+            in_table |= strcmp(ls__option_table[i].name, name) == 0;
+        LS_ASSERT(in_table);
+        return NULL;
+    }
+    LS_ASSERT(option->row.type == type || option->row.type == or_type);
+    return option->origin ? &option->value : NULL;
+}
+
+bool ls__options_int(const ls__options *o, const char *name, int64_t *value)
+{
+    const ls__option_value *v = value_of(o, name, LS__OPTION_INT, LS__OPTION_INT);
+    if (v) *value = v->i;
+    return v != NULL;
+}
+
+bool ls__options_double(const ls__options *o, const char *name, double *value)
+{
+    const ls__option_value *v = value_of(o, name, LS__OPTION_DOUBLE, LS__OPTION_DURATION);
+    if (v) *value = v->d;
+    return v != NULL;
+}
+
+bool ls__options_string(const ls__options *o, const char *name, const char **value)
+{
+    const ls__option_value *v = value_of(o, name, LS__OPTION_STRING, LS__OPTION_CHOICE);
+    if (v) *value = v->s;
+    return v != NULL;
+}
+
+bool ls__options_bool(const ls__options *o, const char *name, bool *value)
+{
+    const ls__option_value *v = value_of(o, name, LS__OPTION_BOOL, LS__OPTION_BOOL);
+    if (v) *value = v->b;
+    return v != NULL;
+}
+
+bool ls__options_every(const ls__options *o, const char *name, ls_every *value)
+{
+    const ls__option_value *v = value_of(o, name, LS__OPTION_EVERY, LS__OPTION_EVERY);
+    if (v) *value = v->every;
+    return v != NULL;
+}
+
+bool ls__options_wants(const ls__options *o, const char *flag)
+{
+    bool wanted = false;
+    return ls__options_bool(o, flag, &wanted) && wanted;
+}
+
+const char *ls__options_origin(const ls__options *o, const char *name)
+{
+    const ls__option *option = find(o, name, strlen(name));
+    return option ? option->origin : NULL;
+}
+
+const char *ls__options_first_set(const ls__options *o, ls__option_group group)
+{
+    for (int i = 0; i < o->count; i++)
+        if (o->options[i].origin && o->options[i].row.group == group) return o->options[i].row.name;
+    return NULL;
+}
+
+static json_t *json_value(const ls__option_row *row, const ls__option_value *v)
+{
+    if (v->none) return json_null();
+    switch (row->type) {
+    case LS__OPTION_INT:
+        return json_integer(v->i);
+    case LS__OPTION_DOUBLE:
+    case LS__OPTION_DURATION:
+        return ls__json_double(v->d);
+    case LS__OPTION_BOOL:
+        return json_boolean(v->b);
+    case LS__OPTION_EVERY:
+        return json_string(v->text);
+    default:
+        return v->s ? json_string(v->s) : json_null();
+    }
+}
+
+json_t *ls__options_json(const ls__options *o)
+{
+    json_t *all = json_object();
+    for (int i = 0; all && i < o->count; i++) {
+        const ls__option *option = &o->options[i];
+        if (!option->origin && !option->flag) continue;
+        json_t *value = json_value(&option->row, &option->value);
+        if (!value) value = json_string("(not valid UTF-8)");
+        json_t *entry = json_pack("{s:o,s:s}", "value", value, "origin",
+                                  option->origin ? option->origin : "default");
+        if (!entry || json_object_set_new(all, option->row.name, entry) != 0) {
+            json_decref(all);
+            all = NULL;
+        }
+    }
+    if (!all) ls_fail(LS_ERR_MEMORY, "out of memory: could not write the options as JSON");
+    return all;
+}

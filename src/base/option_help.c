@@ -1,0 +1,158 @@
+/* The text of --help: the program's own flags first, then those of runs, then those of launching.
+ * As wide as the terminal, between 80 and 100 columns. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/memory.h"
+#include "base/option_internal.h"
+
+enum { NARROWEST = 80, WIDEST = 100, HELP_COLUMN = 28 };
+
+/* Text that grows; after a failed allocation nothing is added. */
+typedef struct page {
+    char *text;
+    size_t used, room;
+    bool failed;
+    int width;
+} page;
+
+static void add(page *p, const char *format, ...) LS_PRINTF(2, 3);
+static void add(page *p, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    char line[512];
+    int n = vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    if (p->failed || n < 0) return;
+    size_t length = (size_t)n < sizeof line ? (size_t)n : sizeof line - 1;
+    if (p->used + length + 1 > p->room) {
+        size_t room = 2 * p->room + length + 1024;
+        char *grown = ls__realloc(p->text, room, 1);
+        p->failed = !grown;
+        if (!grown) return;
+        p->text = grown;
+        p->room = room;
+    }
+    memcpy(p->text + p->used, line, length);
+    p->used += length;
+    p->text[p->used] = '\0';
+}
+
+static int page_width(void)
+{
+    struct winsize size;
+    int columns = isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0
+                      ? size.ws_col
+                      : NARROWEST;
+    return columns < NARROWEST ? NARROWEST : columns > WIDEST ? WIDEST : columns;
+}
+
+/* Stands for a space at which a line must not break. */
+#define HARD_SPACE "\x01"
+
+/* Words of text, broken before the right edge; lines after the first begin at indent. */
+static void add_wrapped(page *p, int column, int indent, const char *text)
+{
+    while (*text) {
+        text += strspn(text, " ");
+        int length = (int)strcspn(text, " ");
+        if (length == 0) break;
+        if (column > indent && column + 1 + length > p->width) {
+            add(p, "\n%*s", indent, "");
+            column = indent;
+        } else if (column > indent) {
+            add(p, " ");
+            column++;
+        }
+        for (int i = 0; i < length; i++) add(p, "%c", text[i] == *HARD_SPACE ? ' ' : text[i]);
+        column += length;
+        text += length;
+    }
+    add(p, "\n");
+}
+
+/* "(default 32)" behind the help; of a program's own flags what its variable held. */
+static void default_text(const ls__option *option, char out[128])
+{
+    const ls__option_value *v = &option->initial;
+    out[0] = '\0';
+    if (option->row.fallback)
+        snprintf(out, 128, " (default" HARD_SPACE "%s)", option->row.fallback);
+    if (!option->flag) return;
+    switch (option->row.type) {
+    case LS__OPTION_INT:
+        snprintf(out, 128, " (default" HARD_SPACE "%lld)", (long long)v->i);
+        break;
+    case LS__OPTION_DOUBLE:
+        snprintf(out, 128, " (default" HARD_SPACE "%g)", v->d);
+        break;
+    case LS__OPTION_BOOL:
+        snprintf(out, 128, "%s", v->b ? " (default" HARD_SPACE "on)" : "");
+        break;
+    default:
+        if (v->s && v->s[0]) snprintf(out, 128, " (default" HARD_SPACE "%.90s)", v->s);
+    }
+}
+
+static void add_option(page *p, const ls__option *option)
+{
+    char left[80], right[640], fallback[128];
+    const ls__option_row *row = &option->row;
+    bool is_switch = row->type == LS__OPTION_BOOL;
+    bool on = option->flag && is_switch && option->initial.b;
+    int n = is_switch ? snprintf(left, sizeof left, "  --%s%s", on ? "no-" : "", row->name)
+                      : snprintf(left, sizeof left, "  --%s %s", row->name, row->placeholder);
+    default_text(option, fallback);
+    snprintf(right, sizeof right, "%.480s%s", row->help, fallback);
+    if (n + 2 > HELP_COLUMN)
+        add(p, "%s\n%*s", left, HELP_COLUMN, "");
+    else
+        add(p, "%-*s", HELP_COLUMN, left);
+    add_wrapped(p, HELP_COLUMN, HELP_COLUMN, right);
+}
+
+static void add_group(page *p, const ls__options *o, ls__option_group group, const char *title)
+{
+    bool any = false;
+    for (int i = 0; i < o->count; i++) {
+        if (o->options[i].row.group != group) continue;
+        if (!any) add(p, "\n%s:\n", title);
+        any = true;
+        add_option(p, &o->options[i]);
+    }
+}
+
+char *ls__options_help(const ls__options *o, const char *program, const ls_world_options *options)
+{
+    page p = { .width = page_width() };
+    const char *arguments = options && options->arguments ? options->arguments : "";
+    const char *slash = strrchr(program, '/');
+    bool has_run = !options || !options->no_run;
+    if (options && options->summary) {
+        add_wrapped(&p, 0, 0, options->summary);
+        add(&p, "\n");
+    }
+    add(&p, "usage: %.200s [FLAG...]%s%.200s\n", slash ? slash + 1 : program, *arguments ? " " : "",
+        arguments);
+    add_group(&p, o, LS__GROUP_PROGRAM, "Flags of this program");
+    add_group(&p, o, LS__GROUP_RUN,
+              "Flags of every training run; a program may have other defaults");
+    add_group(&p, o, LS__GROUP_LAUNCH, "Flags of every program");
+    add(&p, "\n");
+    add_wrapped(
+        &p, 0, 0,
+        "Every flag may also be set by a variable: LOCKSTEP_TIMEOUT=2min is --timeout 2min; "
+        "a flag outranks its variable. TIME is 300 or 30s, 5min, 2h.");
+    if (has_run) add_wrapped(&p, 0, 0, "PERIOD is 500 (steps), 0.5epoch, 10min or none.");
+    if (p.failed) {
+        ls__free(p.text);
+        return NULL;
+    }
+    return p.text;
+}
