@@ -19,7 +19,7 @@
 const ls__option_row ls__option_table[] = {
     { "batch-size", RUN, INT, .min = 1, .max = LARGEST, .fallback = "32",
       .help = "samples per optimizer step, over all devices" },
-    { "micro-batches", RUN, INT, .min = 1, .max = 65536, .fallback = "the number of devices",
+    { "micro-batches", RUN, INT, .min = 1, .max = 65536, .fallback = "one per device",
       .help = "cut the batch into so many; the same number gives the same bits on any number of devices" },
     { "max-epochs", RUN, INT, .min = 1, .max = LARGEST, .none_word = "none", .fallback = "1",
       .help = "stop after so many passes over the data" },

@@ -8,19 +8,30 @@
 #include <lockstep/base.h>
 
 typedef struct ls__cpus {
-    cpu_set_t mask; /* this process may run on */
+    cpu_set_t mask; /* this process may run on; CPUs from 1024 on are left out */
     int in_mask;    /* CPUs in it */
-    double quota; /* CPUs' worth of time by cgroup v1 or v2, the tightest on the path to the root; 0
-                     = no limit */
-    int usable;   /* whole CPUs to plan for: min(in_mask, ceil(quota)), at least 1 */
+    double quota;   /* CPUs' worth of time by cgroup v1 or v2, the tightest on the path to the
+                       root; 0 = no limit */
+    int usable;     /* whole CPUs to plan for: min(in_mask, ceil(quota)), at least 1 */
     int64_t memory; /* bytes this process may use: the smaller of the machine's and the cgroup's */
-    char model[96]; /* "AMD EPYC 9655" */
-    char isa[32];   /* "avx512", "avx2", "sse2", "neon" */
-    int cores, packages, numa_nodes; /* of the machine, by hwloc */
+    int64_t machine_memory; /* bytes */
+    char model[96];         /* "AMD EPYC 9655" */
+    char isa[32];           /* "avx512", "avx2", "sse2", "neon" */
 } ls__cpus;
 
-/* root: "/" (tests give a folder with proc/self/cgroup and sys/fs/cgroup below it). */
+/* root: "/" (tests give a folder with proc/self and sys/fs/cgroup below it). Takes some tens of
+ * microseconds: every start of a program pays for it. */
 ls_status ls__cpus_discover(const char *root, ls__cpus *out);
+
+/* How the machine is built. By hwloc, which is opened at the call: it takes tens of milliseconds.
+ * LS_ERR_UNSUPPORTED when the library is missing. */
+typedef struct ls__topology {
+    int cores, packages, numa_nodes;
+    int64_t l3_bytes; /* of one L3 cache; 0 = none or unknown */
+    int l3_caches;    /* how many of them */
+    int usable_cores; /* with at least one CPU in this process's mask */
+} ls__topology;
+ls_status ls__topology_discover(const ls__cpus *cpus, ls__topology *out);
 
 typedef enum ls__device_kind { LS__DEVICE_CPU, LS__DEVICE_GPU, LS__DEVICE_SIM } ls__device_kind;
 
@@ -31,13 +42,13 @@ typedef struct ls__device_plan {
     int threads;   /* per rank */
     bool pin;      /* the job fills the whole mask: rank r gets CPUs [r * threads, ...) of it */
     char text[64]; /* "2 CPU devices with 1 thread each" */
+    char hint[96]; /* of a job that leaves CPUs idle: what to type; else "" */
 } ls__device_plan;
 
 enum { LS__DEVICES_MAX = 1024 };
 
 /* spec: "auto", "N", "cpu:N" ("gpu:...", "sim:..." and picks are LS_ERR_UNSUPPORTED with a text);
- * threads 0 = the default. Errors say what is there. samples: the most ranks that make sense (0 =
- * no limit), for auto only. */
+ * threads 0 = the default. Errors say what is there. */
 ls_status ls__devices_plan(const char *spec, int threads, const ls__cpus *cpus,
                            ls__device_plan *out);
 /* The CPUs of a local rank; the whole mask when the plan does not pin. */

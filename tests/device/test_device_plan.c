@@ -1,0 +1,143 @@
+/* What is here, and what --devices makes of it. */
+#include "testing.h"
+
+#include "device/device.h"
+
+/* A machine with CPUs first, first + 1, ... of which usable are worth planning for. */
+static ls__cpus machine(int first, int in_mask, int usable)
+{
+    ls__cpus cpus = { .in_mask = in_mask, .usable = usable };
+    for (int i = 0; i < in_mask; i++) CPU_SET(first + i, &cpus.mask);
+    return cpus;
+}
+
+static void devices_are_chosen(void **state)
+{
+    (void)state;
+    static const struct {
+        int in_mask, usable;
+        const char *spec;
+        int threads;     /* asked for */
+        int count, each; /* expected */
+        bool pin;
+        const char *text, *hint;
+    } cases[] = {
+        { 2, 2, "auto", 0, 2, 1, true, "2 CPU devices with 1 thread each", "" },
+        { 1, 1, "auto", 0, 1, 1, true, "1 CPU device with 1 thread", "" },
+        { 8, 8, "auto", 0, 8, 1, true, "8 CPU devices with 1 thread each", "" },
+        { 9, 9, "auto", 0, 8, 1, false, "8 CPU devices with 1 thread each", "" },
+        { 64, 64, "auto", 0, 8, 8, true, "8 CPU devices with 8 threads each", "" },
+        { 64, 4, "auto", 0, 4, 1, false, "4 CPU devices with 1 thread each", "" },
+        { 8, 8, "1", 0, 1, 1, false, "1 CPU device with 1 thread",
+          "1 of 8 CPUs; --threads-per-device 8" },
+        { 8, 8, "cpu:1", 8, 1, 8, true, "1 CPU device with 8 threads", "" },
+        { 64, 64, "cpu:3", 0, 3, 21, false, "3 CPU devices with 21 threads each", "" },
+        { 8, 8, "cpu:3", 0, 3, 1, false, "3 CPU devices with 1 thread each",
+          "3 of 8 CPUs; --threads-per-device 2" },
+        { 2, 2, "cpu:6", 0, 6, 1, false, "6 CPU devices with 1 thread each", "" },
+        { 16, 16, "1024", 0, 1024, 1, false, "1024 CPU devices with 1 thread each", "" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ls__cpus cpus = machine(3, cases[i].in_mask, cases[i].usable);
+        ls__device_plan plan;
+        assert_ok(ls__devices_plan(cases[i].spec, cases[i].threads, &cpus, &plan));
+        assert_int_equal(plan.kind, LS__DEVICE_CPU);
+        assert_int_equal(plan.count, cases[i].count);
+        assert_int_equal(plan.threads, cases[i].each);
+        assert_int_equal(plan.pin, cases[i].pin);
+        assert_string_equal(plan.text, cases[i].text);
+        assert_string_equal(plan.hint, cases[i].hint);
+    }
+}
+
+static void wrong_devices_say_what_is_here(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *spec;
+        ls_status status;
+        const char *text;
+    } cases[] = {
+        { "10000", LS_ERR_CONFIG,
+          "--devices 10000: at most 1024 devices on one machine (usable here: 2)" },
+        { "cpu:99999999999999999999", LS_ERR_CONFIG, "at most 1024" },
+        { "0", LS_ERR_CONFIG, "at least 1 (usable here: 2)" },
+        { "cpu:0", LS_ERR_CONFIG, "at least 1" },
+        { "cpu:", LS_ERR_CONFIG, "a whole number behind cpu:" },
+        { "cpu:-1", LS_ERR_CONFIG, "a whole number behind cpu:" },
+        { "cpu:2x", LS_ERR_CONFIG, "a whole number behind cpu:" },
+        { "two", LS_ERR_CONFIG, "must be auto, a number of devices, or cpu:N (usable here: 2)" },
+        { "-1", LS_ERR_CONFIG, "must be auto" },
+        { "", LS_ERR_CONFIG, "must be auto" },
+        { "gpu:2", LS_ERR_UNSUPPORTED, "CPUs only" },
+        { "gpu@0*2", LS_ERR_UNSUPPORTED, "CPUs only" },
+        { "0,2", LS_ERR_UNSUPPORTED, "CPUs only" },
+        { "sim:4", LS_ERR_UNSUPPORTED, "CPUs only" },
+        { "cpu@0,1", LS_ERR_UNSUPPORTED, "CPUs only" },
+        { "GPU-6e5c41a2", LS_ERR_UNSUPPORTED, "CPUs only" },
+    };
+    ls__cpus cpus = machine(0, 2, 2);
+    ls__device_plan plan;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_fails(ls__devices_plan(cases[i].spec, 0, &cpus, &plan), cases[i].status,
+                     cases[i].text);
+}
+
+static void pinned_ranks_divide_the_mask(void **state)
+{
+    (void)state;
+    ls__cpus cpus = { .in_mask = 4, .usable = 4 };
+    static const int in_mask[] = { 1, 5, 700, 1023 };
+    for (int i = 0; i < 4; i++) CPU_SET(in_mask[i], &cpus.mask);
+    ls__device_plan plan;
+    assert_ok(ls__devices_plan("cpu:2", 2, &cpus, &plan));
+    assert_true(plan.pin);
+    for (int rank = 0; rank < 2; rank++) {
+        cpu_set_t set;
+        ls__device_cpus(&plan, &cpus, rank, &set);
+        assert_int_equal(CPU_COUNT(&set), 2);
+        assert_true(CPU_ISSET(in_mask[2 * rank], &set) && CPU_ISSET(in_mask[2 * rank + 1], &set));
+    }
+    assert_ok(ls__devices_plan("cpu:3", 1, &cpus, &plan));
+    cpu_set_t set;
+    ls__device_cpus(&plan, &cpus, 1, &set);
+    assert_true(CPU_EQUAL(&set, &cpus.mask));
+}
+
+static void this_machine_is_described(void **state)
+{
+    (void)state;
+    ls__cpus cpus;
+    assert_ok(ls__cpus_discover("/", &cpus));
+    assert_in_range(cpus.usable, 1, cpus.in_mask);
+    assert_int_equal(cpus.in_mask, CPU_COUNT(&cpus.mask));
+    assert_true(cpus.memory > 0 && cpus.memory <= cpus.machine_memory);
+    assert_true(strlen(cpus.model) > 3);
+    assert_non_null(strstr("avx512 avx2 sse2 neon", cpus.isa));
+
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (int i = CPU_SETSIZE - 1; i >= 0 && CPU_COUNT(&one) == 0; i--)
+        if (CPU_ISSET(i, &cpus.mask)) CPU_SET(i, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    assert_ok(ls__cpus_discover("/", &cpus));
+    assert_int_equal(cpus.in_mask, 1);
+    assert_int_equal(cpus.usable, 1);
+    assert_true(CPU_EQUAL(&cpus.mask, &one));
+
+    ls__topology topology;
+    assert_ok(ls__topology_discover(&cpus, &topology));
+    assert_true(topology.cores >= 1 && topology.packages >= 0 && topology.numa_nodes >= 1);
+    assert_int_equal(topology.usable_cores, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(devices_are_chosen),
+        cmocka_unit_test(wrong_devices_say_what_is_here),
+        cmocka_unit_test(pinned_ranks_divide_the_mask),
+        cmocka_unit_test(this_machine_is_described),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
