@@ -165,7 +165,7 @@ void ls__log(ls__log_level level, const char *format, ...)
     int n = vsnprintf(line + used, sizeof line - used, format, args);
     va_end(args);
     used += n > 0 ? (size_t)n : 0;
-    if (used >= sizeof line - 1) { /* no room for the newline: shorten */
+    if (used > sizeof line - 1) { /* was cut, and the newline needs its place */
         used = sizeof line - 1;
         memcpy(line + used - 3, "...", 3);
     }
