@@ -30,7 +30,9 @@ typedef struct ls_run ls_run;
 typedef void ls_hook(ls_run *run, void *user);
 
 /* Functions called at moments of a run, on every rank; each may be NULL. state (state_size bytes of
- * plain data) is saved and restored. */
+ * plain data, at most 1 MiB) is saved and restored; it must be the same on every rank.
+ * checkpoint_saved: the step's state has been copied and is being written; ls_run_finish waits until
+ * it is durable. Steps run on over epoch ends: the step that holds an epoch's last sample ends it. */
 typedef struct ls_callback {
     const char *name;
     void *user, *state;
@@ -73,19 +75,23 @@ typedef struct ls_run_options {
     double clip_norm; /* of the whole gradient; 0 = off */
     struct {
         const char *monitor; /* NULL = "val/loss" */
-        ls_mode mode;
+        ls_mode
+            mode; /* auto: as the metric says; else more is better of names with "accuracy", less of
+                         all others */
         int keep_best, keep_last; /* 0 = 1; LS_NONE = all */
     } checkpoint;
     struct {
         const char *monitor; /* NULL = off */
         ls_mode mode;
-        int patience; /* validations without improvement; 0 = 3 */
-        double min_delta;
+        int patience;     /* validations without improvement; 0 = 3 */
+        double min_delta; /* a smaller step is no improvement */
     } early_stop;
     int64_t norm_group; /* samples of a batch norm's group: the unit in which batches are cut; 0 = 1
                            for loops of one's own; models set it */
     const ls_callback *const *callbacks; /* NULL-ended */
 } ls_run_options;
+
+enum { LS_RUN_NAME_MAX = 256 };
 
 /* Why a run ended: X(name, text in documents) */
 #define LS_STOP_REASON_MAP(X)                                                                      \
@@ -104,14 +110,28 @@ typedef enum ls_stop_reason {
 const char *ls_stop_reason_name(ls_stop_reason reason);
 
 typedef struct ls_run_result {
-    int64_t steps, epochs;
+    int64_t steps, epochs; /* finished since the run's first start */
     ls_stop_reason reason;
+    int world_size, micro_batches;
+    ls_values train, val;              /* last values, names without their stage: "loss" */
     double best;                       /* of the monitored metric; NAN if none */
     char best_checkpoint[LS_PATH_MAX]; /* "" if none */
+    char name[LS_RUN_NAME_MAX];
     char folder[LS_PATH_MAX];
-    double samples_per_s; /* of this start, without validation and saves */
-    double step_ms_median, step_ms_p95;
+    double
+        samples_per_s; /* of this start, without its first step, validation and saves; 0 = no step */
+    double step_ms_median, step_ms_p95; /* of this start; 0 = no step */
+    uint64_t weights_xxh3; /* XXH3-64 of all parameters' bytes in the order of their names, without
+                               running statistics */
+    int64_t
+        peak_rss_bytes; /* most resident memory of any rank's process so far, shared memory that it
+                               touched included (getrusage's ru_maxrss) */
 } ls_run_result;
+
+/* What a program prints on stdout at its end: with --json the document lockstep.fit/1 on one line,
+ * otherwise a summary for people. test: values of an evaluation at the end, or NULL. "" on ranks
+ * other than 0; NULL when out of memory. Freed by free(). */
+char *ls_run_result_text(const ls_world *world, const ls_run_result *result, const ls_values *test);
 
 /* Samples of one micro-batch, or of one chunk of an evaluation. */
 typedef struct ls_batch {
@@ -122,10 +142,12 @@ typedef struct ls_batch {
         first; /* position of its first sample in the global batch (training) or in the dataset */
 } ls_batch;
 
-/* [all] Flags of the command line outrank options. Borrows world and train. */
+/* [all] Flags of the command line outrank options. Borrows world, train, and what options' pointers
+ * point to. */
 LS_NODISCARD ls_status ls_run_create(ls_world *world, ls_dataset *train,
                                      const ls_run_options *options, ls_run **out);
-/* More state to save and restore, the same on every rank; before the first ls_run_next. */
+/* More state to save and restore, the same on every rank, at most 1 MiB; before the first
+ * ls_run_next. */
 void ls_run_keep(ls_run *run, const char *name, void *data, size_t nbytes);
 bool ls_run_next(ls_run *run); /* [all] the first call loads; then logs, saves, agrees. false =
                                   over, or failed: see finish */
@@ -136,7 +158,8 @@ bool ls_run_due_validation(ls_run *run); /* the same answer on every rank */
  * has been seen once and metrics are final. */
 bool ls_run_evaluate(ls_run *run, ls_dataset *data, const char *stage, ls_batch *out);
 /* Any rank, any order, cannot fail: the weighted mean by name, over ranks and micro-batches. A name
- * without '/' gets the stage's prefix. */
+ * without '/' gets the stage's prefix. At most 32 names of 63 bytes. Inside a micro-batch the sum's
+ * bits do not depend on the number of devices. */
 void ls_run_log(ls_run *run, const char *name, double value, double weight);
 double ls_run_metric(const ls_run *run,
                      const char *name); /* last agreed value of "val/loss"; NAN if none */

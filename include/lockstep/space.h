@@ -33,7 +33,9 @@ typedef struct ls_space_options {
 LS_NODISCARD ls_status ls_space_create(ls_run *run, const ls_space_options *options,
                                        ls_space **out);
 float *ls_space_values(ls_space *space); /* (count) write before the first step only */
-float *ls_space_grads(ls_space *space);  /* (count) zero when a micro-batch begins */
+float *
+ls_space_grads(ls_space *space); /* (count) zero when a micro-batch begins; NULL for a graph's
+                                            model, see ls_model_gradients */
 int64_t ls_space_count(const ls_space *space);
 /* Ends a micro-batch: its gradient is a mean over weight targets. grads NULL = those in
  * ls_space_grads. */

@@ -41,7 +41,8 @@ const float *ls__space_params(ls_space *space); /* waits until every owner has c
 
 const ls_run_options *ls__run_options(const ls_run *run); /* resolved: flags, defaults */
 void ls__run_fail(ls_run *run, ls_status status);         /* latches; the text is the thread's */
-json_t *ls__run_document(ls_run *run, const ls_run_result *result); /* lockstep.fit/1 */
+/* Before the first step: a metric that there will be, so that an unknown --monitor is refused early. */
+void ls__run_declare(ls_run *run, const char *stage, const char *name, ls_mode better);
 /* Values of an evaluation, already merged and the same on every rank: recorded and judged (best,
  * early stop). */
 void ls__run_validated(ls_run *run, const char *stage, const ls_values *values,
