@@ -8,11 +8,11 @@
 /* --- how a batch is cut: pure arithmetic --- */
 typedef struct ls__cut {
     int64_t batch; /* samples of the global batch */
-    int64_t unit;  /* samples that stay together (a batch norm's group) */
+    int64_t unit;  /* samples that stay together (a batch norm's group); 0 = 1 */
     int micro_batches;
 } ls__cut;
-/* Micro-batch s of a batch of `samples` samples (a run's last step may be short): [*begin, *end),
- * empty when there are fewer units. */
+/* Micro-batch s of a batch of `samples` samples (at most cut->batch; a run's last step may be
+ * short): [*begin, *end), empty when there are fewer units. */
 void ls__cut_micro_batch(const ls__cut *cut, int64_t samples, int s, int64_t *begin, int64_t *end);
 
 /* --- the order of samples: position p counts samples since the run began; epochs follow each other
@@ -20,6 +20,9 @@ void ls__cut_micro_batch(const ls__cut *cut, int64_t samples, int s, int64_t *be
 int64_t ls__sampler_index(uint64_t seed, int64_t length,
                           int64_t position); /* the sample at a position */
 int64_t ls__sampler_epoch(int64_t length, int64_t position);
+/* The samples at count positions in a row; cheaper than one by one. */
+void ls__sampler_indices(uint64_t seed, int64_t length, int64_t position, int64_t count,
+                         int64_t *indices);
 
 /* --- loader --- */
 typedef struct ls__loader ls__loader;
@@ -29,12 +32,13 @@ typedef struct ls__loader_options {
     uint64_t seed;
     bool training;     /* rng per (seed, epoch, sample) and the sampler's order; else the dataset's
                           order, no rng */
-    int threads;       /* 0 = 1 */
+    int threads;       /* LS_NONE = the caller reads, in ls__loader_next; 0 = so when the dataset
+                          lies in memory (a thread would only take CPU time from computing), else 1 */
     int depth;         /* batches read ahead; 0 = 3 */
     int64_t max_count; /* samples of the largest batch */
     /* The k-th batch that this rank will ask for, k = 0, 1, ...: positions [*begin, *begin +
-     * *count); false = no more. Called by the loader's threads under its lock; a pure function of
-     * k. */
+     * *count); *count may be 0; false = no more. Called in the order of k, by the loader's threads
+     * under its lock; a pure function of k. */
     bool (*plan)(void *user, int64_t k, int64_t *begin, int64_t *count);
     void *user;
 } ls__loader_options;
@@ -47,8 +51,9 @@ typedef struct ls__loader_batch {
 
 ls_status ls__loader_create(const ls__loader_options *options, ls__loader **out);
 /* Waits for the next batch, in order; the one before is given back. *more = false behind the last.
- * A read error names dataset and index. */
+ * A read error names dataset and index, and comes again at every further call. */
 ls_status ls__loader_next(ls__loader *loader, ls__loader_batch *out, bool *more);
+/* At any time; waits for reads in progress. */
 void ls__loader_destroy(ls__loader *loader);
 
 #endif
