@@ -19,10 +19,10 @@ typedef struct ls__run_context {
     void *const *fields;    /* per field of the dataset: (batch, ...) */
     void *arena;            /* at least ls__executable's arena bytes, aligned to 64 */
     uint64_t seed;
-    int64_t step;     /* of dropout's key */
-    int64_t first;    /* position of the micro-batch's first sample in the global batch */
-    const int64_t *samples; /* (batch) indices into the dataset, for messages; NULL = positions in the
-                               micro-batch */
+    int64_t step;           /* of dropout's key */
+    int64_t first;          /* position of the micro-batch's first sample in the global batch */
+    const int64_t *samples; /* (batch) indices into the dataset, for messages; NULL = positions in
+                               the micro-batch */
     double grad_seed; /* training: the gradient of each loss is grad_seed * its weight (1 but for
                          tests) */
 } ls__run_context;
@@ -47,6 +47,7 @@ typedef struct ls__backend {
 
 /* Opens the plugin beside the library (LOCKSTEP_PLUGIN_DIR first) once per process. */
 ls_status ls__backend_open(const char *name, int threads, const ls__backend **out);
-/* What a plugin exports under the name "ls__backend_table". */
+/* What a plugin exports; lockstep_cpu.so defines it. */
+extern const ls__backend ls__backend_table;
 
 #endif

@@ -114,10 +114,16 @@ void ls__graph_init_param(const ls__graph_param *param, uint64_t seed, float *ou
 /* --- for the operations' own files --- */
 /* Latches a failure; returns NULL so that a rule can end with it. */
 ls_tensor *ls__graph_fail(ls_graph *g, ls_status status, const char *format, ...) LS_PRINTF(3, 4);
-/* As ls_apply with several outputs; out gets nout tensors of the shapes given. */
-void ls__apply_multi(ls_graph *g, const ls_op *op, const void *attributes, size_t nbytes,
-                     ls_tensor *const *in, int nin, const ls_array *shapes, ls_tensor **out,
-                     int nout);
+/* As ls_apply with several outputs; the shape rule fills an array of LS__MAX_OUTPUTS, of which nout
+ * are made. On failure all are NULL. */
+enum { LS__MAX_INPUTS = 16, LS__MAX_OUTPUTS = 5 };
+void ls__apply_multi(const ls_op *op, const void *attributes, size_t nbytes, ls_tensor *const *in,
+                     int nin, ls_tensor **out, int nout);
+/* The layer that failures name from here on; NULL = none. The text must stay until then. */
+void ls__graph_layer(ls_graph *g, const char *name);
+/* "(B,16,3,3)", "fc1.weight (256,784)": for messages. */
+enum { LS__TENSOR_TEXT = 256 };
+const char *ls__tensor_text(const ls_tensor *x, char out[LS__TENSOR_TEXT]);
 /* Output i of the node that computes out; NULL when it has no such output. */
 ls_tensor *ls__graph_sibling(const ls_tensor *out, int i);
 /* A running statistic (count), and in training the sum that moves it. */
@@ -135,18 +141,18 @@ typedef struct ls__lifetime {
     int64_t offset; /* out: multiple of 64; -1 for nbytes 0 */
 } ls__lifetime;
 /* Greedy by size (Pisarchyk and Lee, "Efficient memory management for deep neural net inference",
- * 2020); returns the arena's bytes. */
+ * 2020); returns the arena's bytes, SIZE_MAX when there is no memory to plan with. */
 size_t ls__memory_plan(ls__lifetime *pieces, int n);
 
 /* Whether a node may write its first output into the memory of in[input]: its kernel reads an
- * element before it writes it, and the layouts agree. Asked only where nobody reads that input later
- * and it has as many bytes. */
+ * element before it writes it, and the layouts agree. Asked only where nobody reads that input
+ * later and it has as many bytes. */
 typedef bool ls__alias_fn(void *user, const ls__node *node, int input);
 /* For each tensor (by id): root is the id of the tensor in whose memory it lies: its own; its
- * input's for a reshape or (alias may be NULL = never) in place. pieces: bytes and lifetime of roots
- * that nodes compute, 0 bytes for all others; results and parameters' gradients live to the end. A
- * backend with other layouts corrects the bytes; one that writes a gradient straight into the
- * gradient space sets them to 0. Then ls__memory_plan. root, pieces: (tensors of the graph) */
+ * input's for a reshape or (alias may be NULL = never) in place. pieces: bytes and lifetime of
+ * roots that nodes compute, 0 bytes for all others; results and parameters' gradients live to the
+ * end. A backend with other layouts corrects the bytes; one that writes a gradient straight into
+ * the gradient space sets them to 0. Then ls__memory_plan. root, pieces: (tensors of the graph) */
 void ls__graph_liveness(const ls_graph *g, ls__alias_fn *alias, void *user, int *root,
                         ls__lifetime *pieces);
 

@@ -130,7 +130,7 @@ typedef struct ls__reshape_attributes {
  * block = ls__philox(key, {e / 4, first + b, step mod 2^32, step / 2^32}); kept when
  * block[e % 4] >= threshold; y = kept ? x * factor : 0. */
 typedef struct ls__dropout_attributes {
-    const char *name;   /* lives as long as the graph */
+    uint64_t name_hash; /* XXH3 of the name */
     uint64_t threshold; /* floor(p 2^32), up to 2^32 */
     float factor;       /* 1 / (1 - p); 0 where p = 1 */
 } ls__dropout_attributes;
@@ -140,7 +140,8 @@ void ls__dropout_key(const ls__dropout_attributes *attributes, uint64_t seed, ui
  * cross_entropy:      scores (L,K), labels (L) -> losses (L), weights (L), logsum (L)
  *                     logsum = log of the sum over k of exp(scores), computed from the maximum;
  *                     losses = logsum - scores[label]; weights = 1. Where the label is
- *                     LS__LABEL_IGNORED: losses = weights = 0. Any other label outside [0,K): the run fails.
+ *                     LS__LABEL_IGNORED: losses = weights = 0. Any other label outside [0,K): the
+ *                     run fails.
  * cross_entropy_grad: g (L), scores (L,K), labels (L), logsum (L) -> dscores (L,K)
  *                     (exp(scores - logsum) - [k = label]) g; 0 where the label is ignored
  * accuracy:           scores (L,K), labels (L) -> correct (L), weights (L)
