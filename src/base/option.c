@@ -72,15 +72,25 @@ static ls_status add_program_flag(ls__options *o, const ls_flag *flag)
     return LS_OK;
 }
 
-static ls_status build_table(ls__options *o, const ls_world_options *program)
+static bool is_known(const ls__option_row *row, const ls_world_options *program,
+                     const char *const *only)
+{
+    if (program->no_run && row->group == LS__GROUP_RUN) return false;
+    if (!only) return true;
+    while (*only && strcmp(*only, row->name) != 0) only++;
+    return *only != NULL;
+}
+
+static ls_status build_table(ls__options *o, const ls_world_options *program,
+                             const char *const *only)
 {
     int nflags = 0;
     while (program->flags && program->flags[nflags].name) nflags++;
     o->options = ls__alloc((size_t)(ls__option_table_size + nflags), sizeof *o->options);
     if (!o->options) return LS_ERR_MEMORY;
     for (int i = 0; i < ls__option_table_size; i++) {
-        bool left_out = program->no_run && ls__option_table[i].group == LS__GROUP_RUN;
-        if (!left_out) o->options[o->count++] = (ls__option) { .row = ls__option_table[i] };
+        const ls__option_row *row = &ls__option_table[i];
+        if (is_known(row, program, only)) o->options[o->count++] = (ls__option) { .row = *row };
     }
     for (int i = 0; i < nflags; i++) LS_TRY(add_program_flag(o, &program->flags[i]));
     return LS_OK;
@@ -158,7 +168,8 @@ static ls_status take_word(command_line *line)
 {
     char *word = line->argv[line->next++];
     bool is_flag = word[0] == '-' && word[1] != '\0';
-    if (strcmp(word, "-h") == 0) return set_from_flag(find(line->o, "help", 4), "-h", "true");
+    ls__option *help = find(line->o, "help", 4);
+    if (help && strcmp(word, "-h") == 0) return set_from_flag(help, "-h", "true");
     if (is_flag && word[1] == '-') return take_flag(line, word);
     if (line->program->keep_unknown_flags || (!is_flag && line->program->arguments)) {
         keep_word(line, word);
@@ -254,8 +265,8 @@ static void store_program_values(const ls__options *o)
     }
 }
 
-ls_status ls__options_parse(int *argc, char ***argv, const ls_world_options *options,
-                            ls__options **out)
+ls_status ls__options_parse_only(int *argc, char ***argv, const ls_world_options *options,
+                                 const char *const *only, ls__options **out)
 {
     static const ls_world_options none;
     const ls_world_options *program = options ? options : &none;
@@ -263,7 +274,7 @@ ls_status ls__options_parse(int *argc, char ***argv, const ls_world_options *opt
     ls__options *o = ls__alloc(1, sizeof *o);
     if (!o) return LS_ERR_MEMORY;
     ls_status status = LS_OK;
-    LS_TRY_GOTO(build_table(o, program), status, failed);
+    LS_TRY_GOTO(build_table(o, program, only), status, failed);
     LS_TRY_GOTO(read_command_line(o, program, argc, argv), status, failed);
     LS_TRY_GOTO(read_variables(o), status, failed);
     store_program_values(o);
@@ -272,6 +283,12 @@ ls_status ls__options_parse(int *argc, char ***argv, const ls_world_options *opt
 failed:
     ls__options_free(o);
     return status;
+}
+
+ls_status ls__options_parse(int *argc, char ***argv, const ls_world_options *options,
+                            ls__options **out)
+{
+    return ls__options_parse_only(argc, argv, options, NULL, out);
 }
 
 void ls__options_free(ls__options *o)
@@ -284,7 +301,7 @@ void ls__options_free(ls__options *o)
 
 /* --- what was set --- */
 
-/* NULL when it was not set, or when this program has no run flags. */
+/* NULL when it was not set, or when this program does not know it. */
 static const ls__option_value *value_of(const ls__options *o, const char *name,
                                         ls__option_type type, ls__option_type or_type)
 {

@@ -26,6 +26,10 @@ typedef enum ls__option_group {
  * suggestion ("did you mean --batch-size?"). */
 ls_status ls__options_parse(int *argc, char ***argv, const ls_world_options *options,
                             ls__options **out);
+/* The same for a command to which only these flags of ours are known ("json", "help"; NULL-ended).
+ */
+ls_status ls__options_parse_only(int *argc, char ***argv, const ls_world_options *options,
+                                 const char *const *only, ls__options **out);
 void ls__options_free(ls__options *o);
 
 bool ls__options_wants(const ls__options *o,

@@ -128,12 +128,18 @@ static void add_group(page *p, const ls__options *o, ls__option_group group, con
     }
 }
 
+static bool has_type(const ls__options *o, ls__option_type type)
+{
+    for (int i = 0; i < o->count; i++)
+        if (o->options[i].row.type == type) return true;
+    return false;
+}
+
 char *ls__options_help(const ls__options *o, const char *program, const ls_world_options *options)
 {
     page p = { .width = page_width() };
     const char *arguments = options && options->arguments ? options->arguments : "";
     const char *slash = strrchr(program, '/');
-    bool has_run = !options || !options->no_run;
     if (options && options->summary) {
         add_wrapped(&p, 0, 0, options->summary);
         add(&p, "\n");
@@ -145,11 +151,13 @@ char *ls__options_help(const ls__options *o, const char *program, const ls_world
               "Flags of every training run; a program may have other defaults");
     add_group(&p, o, LS__GROUP_LAUNCH, "Flags of every program");
     add(&p, "\n");
-    add_wrapped(
-        &p, 0, 0,
-        "Every flag may also be set by a variable: LOCKSTEP_TIMEOUT=2min is --timeout 2min; "
-        "a flag outranks its variable. TIME is 300 or 30s, 5min, 2h.");
-    if (has_run) add_wrapped(&p, 0, 0, "PERIOD is 500 (steps), 0.5epoch, 10min or none.");
+    add_wrapped(&p, 0, 0,
+                "Every flag may also be set by a variable (LOCKSTEP_JSON=1 is --json); a flag "
+                "outranks its variable.");
+    if (has_type(o, LS__OPTION_DURATION))
+        add_wrapped(&p, 0, 0, "TIME is 300 (seconds), 30s, 5min, 2h or none.");
+    if (has_type(o, LS__OPTION_EVERY))
+        add_wrapped(&p, 0, 0, "PERIOD is 500 (steps), 0.5epoch, 10min or none.");
     if (p.failed) {
         ls__free(p.text);
         return NULL;

@@ -346,6 +346,31 @@ static void programs_without_a_run_know_no_run_flags(void **state)
     ls__options_free(l.o);
 }
 
+static void commands_may_know_a_few_flags_only(void **state)
+{
+    (void)state;
+    static const char *const only[] = { "json", "devices", NULL };
+    char *words[] = { (char *)"prog", (char *)"--json", (char *)"--devices=3", NULL };
+    char **argv = words;
+    int argc = 3;
+    ls__options *o;
+    setenv("LOCKSTEP_TIMEOUT", "nonsense", 1);
+    assert_ok(ls__options_parse_only(&argc, &argv, NULL, only, &o));
+    assert_true(ls__options_wants(o, "json"));
+    char *help = ls__options_help(o, "prog", NULL);
+    assert_null(strstr(help, "--timeout"));
+    assert_null(strstr(help, "TIME is"));
+    ls__free(help);
+    ls__options_free(o);
+    words[1] = (char *)"--timeout=3s";
+    argc = 2;
+    assert_fails(ls__options_parse_only(&argc, &argv, NULL, only, &o), LS_ERR_CONFIG,
+                 "--timeout: no such flag");
+    words[1] = (char *)"-h";
+    assert_fails(ls__options_parse_only(&argc, &argv, NULL, only, &o), LS_ERR_CONFIG,
+                 "-h: no such flag");
+}
+
 static void help_fits_the_page_and_has_every_flag(void **state)
 {
     (void)state;
@@ -510,6 +535,7 @@ int main(void)
         clean_test(wrong_program_flags_are_the_programmers_error),
         clean_test(words_stay_where_they_are_expected),
         clean_test(programs_without_a_run_know_no_run_flags),
+        clean_test(commands_may_know_a_few_flags_only),
         clean_test(help_fits_the_page_and_has_every_flag),
         clean_test(json_tells_values_and_origins),
         clean_test(periods_are_read_and_written),
