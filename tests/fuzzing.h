@@ -1,79 +1,93 @@
-/* Runs a fuzz entry without a fuzzer: each seed as it is, then mutated, the same every time. The
- * entry comes from tests/ROOM/fuzz_X.c, which the test includes; the same file builds with
- * clang -fsanitize=fuzzer. */
+/* Fuzzing without a fuzzer: the drivers that ctest runs feed an entry with its seeds and with a
+ * fixed number of mutations of them, the same ones on every machine. With clang, -DLS_FUZZ=ON
+ * builds the same entries for libFuzzer. */
 #ifndef LS_FUZZING_H
 #define LS_FUZZING_H
 
+#include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
-static uint64_t fuzz_state = 88172645463325252u;
+#ifdef LS_FUZZ_DRIVER
 
-/* Marsaglia's xorshift64. */
-static inline uint64_t fuzz_random(uint64_t below)
+static uint64_t fuzz_state = 0x9E3779B97F4A7C15u;
+
+/* xorshift64* (Vigna, ACM TOMS 2016): a generator of the driver's own, whatever the library's does. */
+static uint32_t fuzz_random(uint32_t below)
 {
-    fuzz_state ^= fuzz_state << 13;
-    fuzz_state ^= fuzz_state >> 7;
-    fuzz_state ^= fuzz_state << 17;
-    return below ? fuzz_state % below : 0;
+    fuzz_state ^= fuzz_state >> 12;
+    fuzz_state ^= fuzz_state << 25;
+    fuzz_state ^= fuzz_state >> 27;
+    return (uint32_t)((fuzz_state * 0x2545F4914F6CDD1Du) >> 33) % below;
 }
 
-/* In a buffer of exactly this size, so that the address sanitizer sees every byte too far. */
-static inline void fuzz_one(const uint8_t *data, size_t size)
+/* One small change: bits, bytes, edges of integers, cuts, repeats, insertions. data has room for
+ * 2 * n + 16 bytes; returns the new size. */
+static size_t fuzz_mutate(uint8_t *data, size_t n)
 {
-    uint8_t *exact = malloc(size ? size : 1);
-    if (!exact) abort();
-    if (size) memcpy(exact, data, size);
-    LLVMFuzzerTestOneInput(exact, size);
-    free(exact);
-}
-
-/* One random change of (size) bytes in a buffer of (room); the new size. */
-static inline size_t fuzz_mutate(uint8_t *data, size_t size, size_t room)
-{
-    static const uint8_t edges[] = { 0, 1, 0x7f, 0x80, 0xff, '0', '9', '"', '\\', '\n', '-', '=' };
-    size_t at = fuzz_random(size), count = 1 + fuzz_random(8);
-    switch (fuzz_random(6)) {
-    case 0: /* flip a bit */
-        if (size) data[at] ^= (uint8_t)(1u << fuzz_random(8));
-        return size;
-    case 1: /* an edge value */
-        if (size) data[at] = edges[fuzz_random(sizeof edges)];
-        return size;
-    case 2: /* cut the end off */
-        return fuzz_random(size + 1);
-    case 3: /* take some bytes out */
-        if (count > size - at) count = size - at;
-        memmove(data + at, data + at + count, size - at - count);
-        return size - count;
-    case 4: /* repeat some bytes */
-        if (count > size - at) count = size - at;
-        if (size + count > room) return size;
-        memmove(data + at + count, data + at, size - at);
-        return size + count;
-    default: /* random bytes */
-        if (count > size - at) count = size - at;
-        for (size_t i = 0; i < count; i++) data[at + i] = (uint8_t)fuzz_random(256);
-        return size;
+    static const uint8_t edges[] = { 0, 1, 0x7F, 0x80, 0xFF, '"', '\'', '{', '}', '[', ']', '\\' };
+    if (n == 0) {
+        data[0] = (uint8_t)fuzz_random(256);
+        return 1;
+    }
+    size_t at = fuzz_random((uint32_t)n), length = 1 + fuzz_random(8);
+    if (length > n - at) length = n - at;
+    switch (fuzz_random(8)) {
+    case 0:
+        data[at] ^= (uint8_t)(1u << fuzz_random(8));
+        return n;
+    case 1:
+        data[at] = (uint8_t)fuzz_random(256);
+        return n;
+    case 2:
+        memset(data + at, edges[fuzz_random(sizeof edges)], length);
+        return n;
+    case 3:
+        return at; /* cut off */
+    case 4:        /* removed from the middle */
+        memmove(data + at, data + at + length, n - at - length);
+        return n - length;
+    case 5: /* repeated */
+        memmove(data + at + length, data + at, n - at);
+        return n + length;
+    case 6: /* inserted */
+        memmove(data + at + 1, data + at, n - at);
+        data[at] = edges[fuzz_random(sizeof edges)];
+        return n + 1;
+    default: /* copied from elsewhere */
+        memmove(data + at, data + fuzz_random((uint32_t)(n - length + 1)), length);
+        return n;
     }
 }
 
-static inline void fuzz_seed(const void *seed, size_t size, int rounds)
+/* The seed, every prefix of it (at most 4096), and rounds mutations of one to eight changes. */
+static void fuzz_seed(const void *seed, size_t n, int rounds)
 {
-    size_t room = 2 * size + 64;
-    uint8_t *data = malloc(room);
-    if (!data) abort();
-    fuzz_one(seed, size);
-    for (int round = 0; round < rounds; round++) {
-        memcpy(data, seed, size);
-        size_t n = size;
-        for (uint64_t k = 0; k <= fuzz_random(4); k++) n = fuzz_mutate(data, n, room);
-        fuzz_one(data, n);
+    enum { CHANGES = 8 };
+    /* The input is in memory of exactly its size, so that a sanitizer sees a read beyond. */
+    size_t room = 2 * n + 16 + 8 * CHANGES;
+    uint8_t *scratch = malloc(room);
+    if (!scratch) abort();
+    for (int i = -(int)(n < 4096 ? n : 4096) - 1; i < rounds; i++) {
+        size_t size = n;
+        memcpy(scratch, seed, n);
+        if (i < 0)
+            size = n - (size_t)(-i - 1);
+        else
+            for (uint32_t k = 1 + fuzz_random(CHANGES); k > 0; k--)
+                size = fuzz_mutate(scratch, size);
+        uint8_t *input = malloc(size ? size : 1);
+        if (!input) abort();
+        memcpy(input, scratch, size);
+        LLVMFuzzerTestOneInput(input, size);
+        free(input);
     }
-    free(data);
+    free(scratch);
 }
 
+#endif
 #endif
