@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -52,20 +51,4 @@ ls_status ls__json_read(const char *path, size_t limit, json_t **out)
         return ls_fail(LS_ERR_DATA, "%s:%d:%d: not valid JSON: %s", path, error.line, error.column,
                        error.text);
     return LS_OK;
-}
-
-ls_status ls__json_write(const ls__fs *fs, const char *path, const json_t *value)
-{
-    char *text = json_dumps(value, JSON_INDENT(2));
-    if (!text) return ls_fail(LS_ERR_MEMORY, "%s: out of memory", path);
-    ls_status status = ls__file_write_atomic(fs, path, text, strlen(text));
-    free(text);
-    return status;
-}
-
-char *ls__json_line(const json_t *value)
-{
-    char *text = json_dumps(value, JSON_COMPACT);
-    if (!text) ls_fail(LS_ERR_MEMORY, "out of memory: could not write JSON");
-    return text;
 }

@@ -1,48 +1,20 @@
 /* The text of --help: the program's own flags first, then those of runs, then those of launching.
  * As wide as the terminal, between 80 and 100 columns. */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "base/check.h"
-#include "base/memory.h"
 #include "base/option_internal.h"
+#include "base/text.h"
 
 enum { NARROWEST = 80, WIDEST = 100, HELP_COLUMN = 28 };
 
-/* Text that grows; after a failed allocation nothing is added. */
 typedef struct page {
-    char *text;
-    size_t used, room;
-    bool failed;
+    ls__text text;
     int width;
 } page;
-
-static void add(page *p, const char *format, ...) LS_PRINTF(2, 3);
-static void add(page *p, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    char line[512];
-    int n = vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    if (p->failed || n < 0) return;
-    size_t length = (size_t)n < sizeof line ? (size_t)n : sizeof line - 1;
-    if (p->used + length + 1 > p->room) {
-        size_t room = 2 * p->room + length + 1024;
-        char *grown = ls__realloc(p->text, room, 1);
-        p->failed = !grown;
-        if (!grown) return;
-        p->text = grown;
-        p->room = room;
-    }
-    memcpy(p->text + p->used, line, length);
-    p->used += length;
-    p->text[p->used] = '\0';
-}
 
 static int page_width(void)
 {
@@ -64,17 +36,18 @@ static void add_wrapped(page *p, int column, int indent, const char *text)
         int length = (int)strcspn(text, " ");
         if (length == 0) break;
         if (column > indent && column + 1 + length > p->width) {
-            add(p, "\n%*s", indent, "");
+            ls__text_add(&p->text, "\n%*s", indent, "");
             column = indent;
         } else if (column > indent) {
-            add(p, " ");
+            ls__text_add(&p->text, " ");
             column++;
         }
-        for (int i = 0; i < length; i++) add(p, "%c", text[i] == *HARD_SPACE ? ' ' : text[i]);
+        for (int i = 0; i < length; i++)
+            ls__text_append(&p->text, text[i] == *HARD_SPACE ? " " : text + i, 1);
         column += length;
         text += length;
     }
-    add(p, "\n");
+    ls__text_add(&p->text, "\n");
 }
 
 /* "(default 32)" behind the help; of a program's own flags what its variable held. */
@@ -111,9 +84,9 @@ static void add_option(page *p, const ls__option *option)
     default_text(option, fallback);
     snprintf(right, sizeof right, "%.480s%s", row->help, fallback);
     if (n + 2 > HELP_COLUMN)
-        add(p, "%s\n%*s", left, HELP_COLUMN, "");
+        ls__text_add(&p->text, "%s\n%*s", left, HELP_COLUMN, "");
     else
-        add(p, "%-*s", HELP_COLUMN, left);
+        ls__text_add(&p->text, "%-*s", HELP_COLUMN, left);
     add_wrapped(p, HELP_COLUMN, HELP_COLUMN, right);
 }
 
@@ -122,7 +95,7 @@ static void add_group(page *p, const ls__options *o, ls__option_group group, con
     bool any = false;
     for (int i = 0; i < o->count; i++) {
         if (o->options[i].row.group != group) continue;
-        if (!any) add(p, "\n%s:\n", title);
+        if (!any) ls__text_add(&p->text, "\n%s:\n", title);
         any = true;
         add_option(p, &o->options[i]);
     }
@@ -142,15 +115,15 @@ char *ls__options_help(const ls__options *o, const char *program, const ls_world
     const char *slash = strrchr(program, '/');
     if (options && options->summary) {
         add_wrapped(&p, 0, 0, options->summary);
-        add(&p, "\n");
+        ls__text_add(&p.text, "\n");
     }
-    add(&p, "usage: %.200s [FLAG...]%s%.200s\n", slash ? slash + 1 : program, *arguments ? " " : "",
-        arguments);
+    ls__text_add(&p.text, "usage: %.200s [FLAG...]%s%.200s\n", slash ? slash + 1 : program,
+                 *arguments ? " " : "", arguments);
     add_group(&p, o, LS__GROUP_PROGRAM, "Flags of this program");
     add_group(&p, o, LS__GROUP_RUN,
               "Flags of every training run; a program may have other defaults");
     add_group(&p, o, LS__GROUP_LAUNCH, "Flags of every program");
-    add(&p, "\n");
+    ls__text_add(&p.text, "\n");
     add_wrapped(&p, 0, 0,
                 "Every flag may also be set by a variable (LOCKSTEP_JSON=1 is --json); a flag "
                 "outranks its variable.");
@@ -158,9 +131,5 @@ char *ls__options_help(const ls__options *o, const char *program, const ls_world
         add_wrapped(&p, 0, 0, "TIME is 300 (seconds), 30s, 5min, 2h or none.");
     if (has_type(o, LS__OPTION_EVERY))
         add_wrapped(&p, 0, 0, "PERIOD is 500 (steps), 0.5epoch, 10min or none.");
-    if (p.failed) {
-        ls__free(p.text);
-        return NULL;
-    }
-    return p.text;
+    return ls__text_take(&p.text);
 }

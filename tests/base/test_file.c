@@ -268,6 +268,58 @@ static void json_is_strict(void **state)
     json_decref(value);
 }
 
+static void json_numbers_are_short_and_exact(void **state)
+{
+    (void)state;
+    static const struct {
+        double value;
+        const char *text;
+    } cases[] = { { 0.1, "0.1" },
+                  { 3, "3.0" },
+                  { -0.0, "-0.0" },
+                  { 1e300, "1e+300" },
+                  { 1.0 / 3, "0.3333333333333333" },
+                  { 0.1 + 0.2, "0.30000000000000004" },
+                  { 5e-324, "4.94065645841247e-324" },
+                  { 123456789012345680.0, "1.2345678901234568e+17" } };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        json_t *value = json_pack("[f]", cases[i].value), *again;
+        char *line = ls__json_line(value), expected[64];
+        snprintf(expected, sizeof expected, "[%s]", cases[i].text);
+        assert_string_equal(line, expected);
+        again = json_loads(line, 0, NULL);
+        assert_true(json_is_real(json_array_get(again, 0)));
+        double back = json_real_value(json_array_get(again, 0));
+        assert_memory_equal(&back, &cases[i].value, sizeof back);
+        json_decref(again);
+        json_decref(value);
+        ls__free(line);
+    }
+}
+
+static void json_files_are_indented(void **state)
+{
+    (void)state;
+    json_t *value = json_pack("{s:[i,i],s:{},s:[],s:[{s:b}],s:s}", "shape", 2, 3, "none", "empty",
+                              "list", "x", 1, "text", "a\"\\\n\t\x7f\xc3\xa4");
+    assert_non_null(value);
+    assert_ok(ls__json_write(&ls__fs_posix, "x", value));
+    assert_content("x", "{\n  \"shape\": [2, 3],\n  \"none\": {},\n  \"empty\": [],\n"
+                        "  \"list\": [\n    {\n      \"x\": true\n    }\n  ],\n"
+                        "  \"text\": \"a\\\"\\\\\\n\\u0009\\u007f\xc3\xa4\"\n}\n");
+    json_t *again;
+    assert_ok(ls__json_read("x", 1000, &again));
+    assert_true(json_equal(value, again));
+    json_decref(again);
+    ls__alloc_fail_at(1);
+    assert_fails(ls__json_write(&ls__fs_posix, "y", value), LS_ERR_MEMORY, "out of memory");
+    ls__alloc_fail_at(1);
+    assert_null(ls__json_line(value));
+    ls__alloc_fail_at(0);
+    assert_false(ls__path_exists("y"));
+    json_decref(value);
+}
+
 static void failed_allocations_are_statuses(void **state)
 {
     (void)state;
@@ -295,6 +347,8 @@ int main(void)
         in_folder(links_are_replaced),
         in_folder(paths_join),
         in_folder(json_is_strict),
+        in_folder(json_numbers_are_short_and_exact),
+        in_folder(json_files_are_indented),
         in_folder(failed_allocations_are_statuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
