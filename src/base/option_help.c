@@ -122,7 +122,7 @@ char *ls__options_help(const ls__options *o, const char *program, const ls_world
     add_group(&p, o, LS__GROUP_PROGRAM, "Flags of this program");
     add_group(&p, o, LS__GROUP_RUN,
               "Flags of every training run; a program may have other defaults");
-    add_group(&p, o, LS__GROUP_LAUNCH, "Flags of every program");
+    add_group(&p, o, LS__GROUP_LAUNCH, "Common flags");
     ls__text_add(&p.text, "\n");
     add_wrapped(&p, 0, 0,
                 "Every flag may also be set by a variable (LOCKSTEP_JSON=1 is --json); a flag "
