@@ -7,10 +7,6 @@
 #include "base/check.h"
 #include "metric/metric_internal.h"
 
-typedef struct mean_state {
-    double sum, weight;
-} mean_state;
-
 static double value_at(const ls_array *array, int64_t i)
 {
     switch (array->type) {
@@ -40,7 +36,7 @@ static double value_at(const ls_array *array, int64_t i)
 /* A value of weight 0 (an ignored target) does not count, not even when it is no number. */
 static void mean_update(void *state, const ls_array *values, int nvalues)
 {
-    mean_state *mean = state;
+    ls__mean_state *mean = state;
     int64_t count = ls_array_count(&values[0]);
     LS_ASSERT(nvalues < 2 || ls_array_count(&values[1]) == count);
     double sum = 0, weight = 0;
@@ -56,21 +52,21 @@ static void mean_update(void *state, const ls_array *values, int nvalues)
 
 static void mean_merge(void *state, const void *next)
 {
-    mean_state *mean = state;
-    const mean_state *other = next;
+    ls__mean_state *mean = state;
+    const ls__mean_state *other = next;
     mean->sum += other->sum;
     mean->weight += other->weight;
 }
 
 static double mean_result(const void *state)
 {
-    const mean_state *mean = state;
+    const ls__mean_state *mean = state;
     return mean->weight != 0 ? mean->sum / mean->weight : NAN;
 }
 
 const ls_metric ls__mean_metric = {
     .name = "mean",
-    .state_size = sizeof(mean_state),
+    .state_size = sizeof(ls__mean_state),
     .better = LS_MODE_AUTO,
     .update = mean_update,
     .merge = mean_merge,

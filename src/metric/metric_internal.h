@@ -8,6 +8,9 @@
 /* The weighted mean that ls_report and losses use: a metric like any other. Its update takes
  * values[0] and, if given, weights values[1]. */
 extern const ls_metric ls__mean_metric;
+typedef struct ls__mean_state {
+    double sum, weight;
+} ls__mean_state;
 
 /* [all] Chunks [0, nchunks) are dealt to ranks: rank r has [nchunks*r/size, nchunks*(r+1)/size),
  * and states holds theirs one after the other, nbytes each. merged: nbytes, the states of all
