@@ -91,6 +91,25 @@ static void free_shell(ls_dataset *d)
     ls__free(d);
 }
 
+/* Takes over name. */
+static ls_status create(const ls_dataset_ops *ops, void *self, int64_t length,
+                        const ls_field *fields, int nfields, char *name, ls_dataset **out)
+{
+    ls_status status = LS_ERR_MEMORY;
+    ls_dataset *d = name ? ls__alloc(1, sizeof *d) : NULL;
+    if (!d) {
+        ls__free(name);
+        return status;
+    }
+    *d = (ls_dataset) { .ops = *ops, .self = self, .name = name, .length = length };
+    status = copy_fields(d, fields, nfields);
+    if (status == LS_OK)
+        *out = d;
+    else
+        free_shell(d);
+    return status;
+}
+
 ls_status ls__dataset_create(const ls_dataset_ops *ops, void *self, const ls_field *fields,
                              int nfields, const char *name, ls_dataset **out)
 {
@@ -98,26 +117,32 @@ ls_status ls__dataset_create(const ls_dataset_ops *ops, void *self, const ls_fie
     LS_TRY(check(ops, fields, nfields));
     int64_t length = ops->length(self);
     if (length < 0) return ls_fail(LS_ERR_ARG, "the dataset's length is %lld", (long long)length);
-    ls_dataset *d = ls__alloc(1, sizeof *d);
-    if (!d) return LS_ERR_MEMORY;
-    ls_status status = LS_OK;
-    d->ops = *ops;
-    d->self = self;
-    d->length = length;
-    LS_TRY_GOTO(copy_fields(d, fields, nfields), status, failed);
-    d->name = name ? ls__strdup(name) : name_of_fields(fields, nfields);
-    LS_TRY_GOTO(d->name ? LS_OK : LS_ERR_MEMORY, status, failed);
-    *out = d;
-    return LS_OK;
-failed:
-    free_shell(d);
-    return status;
+    return create(ops, self, length, fields, nfields,
+                  name ? ls__strdup(name) : name_of_fields(fields, nfields), out);
 }
 
 ls_status ls_dataset_create(const ls_dataset_ops *ops, void *self, const ls_field *fields,
                             int nfields, ls_dataset **out)
 {
     return ls__dataset_create(ops, self, fields, nfields, NULL, out);
+}
+
+ls_status ls__dataset_view(const ls_dataset *whole, ls__dataset_map_fn *map, void *self,
+                           int64_t length, ls_dataset **out)
+{
+    static const ls_dataset_ops ops = { .destroy = ls__free };
+    *out = NULL;
+    LS_TRY(create(&ops, self, length, whole->fields, whole->nfields, ls__strdup(whole->name), out));
+    (*out)->whole = whole;
+    (*out)->map = map;
+    (*out)->in_memory = whole->in_memory;
+    return LS_OK;
+}
+
+const ls_dataset *ls__dataset_resolve(const ls_dataset *dataset, int64_t *index)
+{
+    for (; dataset->whole; dataset = dataset->whole) *index = dataset->map(dataset->self, *index);
+    return dataset;
 }
 
 void ls_dataset_destroy(ls_dataset *dataset)
@@ -143,8 +168,8 @@ ls_status ls_dataset_read(const ls_dataset *dataset, int64_t index, ls_rng *rng,
     if (index < 0 || index >= dataset->length)
         return ls_fail(LS_ERR_ARG, "%s: sample %lld is not in [0, %lld)", dataset->name,
                        (long long)index, (long long)dataset->length);
-    ls_status status = dataset->ops.read(dataset->self, index, rng, out);
-    if (status == LS_OK || dataset->is_view) return status;
-    return ls_fail(status, "sample %lld of %s: %s", (long long)index, dataset->name,
-                   ls_error_text());
+    const ls_dataset *d = ls__dataset_resolve(dataset, &index);
+    ls_status status = d->ops.read(d->self, index, rng, out);
+    if (status == LS_OK) return LS_OK;
+    return ls_fail(status, "sample %lld of %s: %s", (long long)index, d->name, ls_error_text());
 }

@@ -78,6 +78,15 @@ static ls_status idx_read(void *self, int64_t index, ls_rng *rng, void *const *o
     return LS_OK;
 }
 
+static void idx_prefetch(const void *self, int64_t index)
+{
+    enum { LINE = 64, LINES_MAX = 64 };
+    const idx_dataset *d = self;
+    const uint8_t *image = d->images.values + index * d->image_nbytes;
+    for (int64_t i = 0; i < d->image_nbytes && i < LINE * LINES_MAX; i += LINE)
+        __builtin_prefetch(image + i);
+}
+
 static void idx_destroy(void *self)
 {
     idx_dataset *d = self;
@@ -112,6 +121,7 @@ ls_status ls_dataset_idx(const char *images, const char *labels, const ls_image_
         { "label", LS_DTYPE_I32, 0, { 0 } },
     };
     LS_TRY_GOTO(ls__dataset_create(&idx_ops, d, fields, 2, images, out), status, failed);
+    (*out)->prefetch = idx_prefetch;
     (*out)->in_memory = d->files[0].in_memory;
     return LS_OK;
 failed:

@@ -17,7 +17,7 @@
 #include "base/random.h"
 #include "data/dataset_internal.h"
 
-enum { ALIGNMENT = 64, ERROR_SIZE = 2048, DEPTH_DEFAULT = 3, THREADS_MAX = 256 };
+enum { ALIGNMENT = 64, ERROR_SIZE = 2048, DEPTH_DEFAULT = 3, AHEAD = 4, THREADS_MAX = 256 };
 
 typedef enum slot_state { SLOT_FREE, SLOT_CLAIMED, SLOT_READY } slot_state;
 
@@ -27,13 +27,14 @@ typedef struct slot {
     char error[ERROR_SIZE];
     int64_t begin, count;
     int64_t *samples; /* (max_count) */
+    int64_t *places;  /* (max_count) the samples' indices in the root */
     void **fields;    /* (nfields) */
 } slot;
 
 struct ls__loader {
     ls__loader_options options;
-    const ls_dataset *dataset;
-    size_t *nbytes; /* (nfields) of one sample */
+    const ls_dataset *dataset, *root; /* root: the dataset that the first is a view of, or itself */
+    size_t *nbytes;                   /* (nfields) of one sample */
     uint8_t *memory;
     size_t memory_size;
     slot *slots;
@@ -53,31 +54,46 @@ struct ls__loader {
 
 /* --- filling one slot --- */
 
-static ls_status read_samples(const ls__loader *l, slot *s)
+/* The sample's own stream, the same whichever rank and thread reads it. */
+static ls_rng *stream_of(const ls__loader *l, const slot *s, int64_t i, ls_rng *rng)
 {
-    const ls_dataset *d = l->dataset;
-    void *out[LS__DATASET_FIELDS_MAX];
-    for (int f = 0; f < d->nfields; f++) out[f] = s->fields[f];
-    for (int64_t i = 0; i < s->count; i++) {
-        ls_rng rng;
-        if (l->options.training) {
-            int64_t epoch = ls__sampler_epoch(d->length, s->begin + i);
-            ls__rng_init(&rng, l->options.seed, "augment", (uint64_t)epoch,
-                         (uint64_t)s->samples[i]);
-        }
-        LS_TRY(ls_dataset_read(d, s->samples[i], l->options.training ? &rng : NULL, out));
-        for (int f = 0; f < d->nfields; f++) out[f] = (uint8_t *)out[f] + l->nbytes[f];
-    }
-    return LS_OK;
+    if (!l->options.training) return NULL;
+    int64_t epoch = ls__sampler_epoch(l->dataset->length, s->begin + i);
+    ls__rng_init(rng, l->options.seed, "augment", (uint64_t)epoch, (uint64_t)s->samples[i]);
+    return rng;
 }
 
-static void fill(const ls__loader *l, slot *s)
+static void find_samples(const ls__loader *l, slot *s)
 {
     if (l->options.training) {
         ls__sampler_indices(l->options.seed, l->dataset->length, s->begin, s->count, s->samples);
     } else {
         for (int64_t i = 0; i < s->count; i++) s->samples[i] = s->begin + i;
     }
+    for (int64_t i = 0; i < s->count; i++) {
+        s->places[i] = s->samples[i];
+        (void)ls__dataset_resolve(l->dataset, &s->places[i]);
+    }
+}
+
+static ls_status read_samples(const ls__loader *l, slot *s)
+{
+    const ls_dataset *root = l->root;
+    void *out[LS__DATASET_FIELDS_MAX];
+    for (int f = 0; f < root->nfields; f++) out[f] = s->fields[f];
+    for (int64_t i = 0; i < s->count; i++) {
+        ls_rng rng;
+        if (root->prefetch && i + AHEAD < s->count)
+            root->prefetch(root->self, s->places[i + AHEAD]);
+        LS_TRY(ls_dataset_read(root, s->places[i], stream_of(l, s, i, &rng), out));
+        for (int f = 0; f < root->nfields; f++) out[f] = (uint8_t *)out[f] + l->nbytes[f];
+    }
+    return LS_OK;
+}
+
+static void fill(const ls__loader *l, slot *s)
+{
+    find_samples(l, s);
     s->status = read_samples(l, s);
     if (s->status != LS_OK) {
         strncpy(s->error, ls_error_text(), sizeof s->error - 1);
@@ -93,6 +109,7 @@ static bool plan_next(ls__loader *l, slot *s)
         return false;
     }
     LS_ASSERT(s->begin >= 0 && s->count >= 0 && s->count <= l->options.max_count);
+    LS_ASSERT(l->options.training || s->begin + s->count <= l->dataset->length);
     l->planned++;
     return true;
 }
@@ -203,7 +220,7 @@ static size_t aligned(size_t nbytes)
 static ls_status make_slots(ls__loader *l, int nslots)
 {
     const ls_dataset *d = l->dataset;
-    size_t count = (size_t)l->options.max_count, each = aligned(count * sizeof(int64_t));
+    size_t count = (size_t)l->options.max_count, each = 2 * aligned(count * sizeof(int64_t));
     for (int f = 0; f < d->nfields; f++) {
         size_t nbytes;
         l->nbytes[f] = ls__field_nbytes(&d->fields[f]);
@@ -225,6 +242,8 @@ static ls_status make_slots(ls__loader *l, int nslots)
         l->nslots = i + 1;
         if (!s->fields) return LS_ERR_MEMORY;
         s->samples = (int64_t *)(void *)at;
+        at += aligned(count * sizeof(int64_t));
+        s->places = (int64_t *)(void *)at;
         at += aligned(count * sizeof(int64_t));
         for (int f = 0; f < d->nfields; f++) {
             s->fields[f] = at;
@@ -249,6 +268,7 @@ ls_status ls__loader_create(const ls__loader_options *options, ls__loader **out)
     if (!l) return LS_ERR_MEMORY;
     l->options = *options;
     l->dataset = d;
+    l->root = ls__dataset_resolve(d, &(int64_t) { 0 });
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->work, NULL);
     pthread_cond_init(&l->ready, NULL);

@@ -9,42 +9,26 @@
 #include "data/dataset_internal.h"
 
 typedef struct half {
-    const ls_dataset *whole;
     ls__permutation order;
-    int64_t begin, count; /* positions */
+    int64_t begin; /* its first position */
 } half;
 
-static int64_t half_length(void *self)
-{
-    return ((const half *)self)->count;
-}
-
-static ls_status half_read(void *self, int64_t index, ls_rng *rng, void *const *out)
+static int64_t place_in_whole(const void *self, int64_t index)
 {
     const half *h = self;
-    return ls_dataset_read(h->whole, ls__permutation_at(&h->order, h->begin + index), rng, out);
+    return ls__permutation_at(&h->order, h->begin + index);
 }
 
-static const ls_dataset_ops half_ops = {
-    .length = half_length,
-    .read = half_read,
-    .destroy = ls__free,
-};
-
-static ls_status make_half(const ls_dataset *whole, const half *like, ls_dataset **out)
+/* Positions [begin, begin + count) of order. */
+static ls_status make_half(const ls_dataset *whole, const ls__permutation *order, int64_t begin,
+                           int64_t count, ls_dataset **out)
 {
     half *h = ls__alloc(1, sizeof *h);
     if (!h) return LS_ERR_MEMORY;
-    *h = *like;
-    ls_status status =
-        ls__dataset_create(&half_ops, h, whole->fields, whole->nfields, whole->name, out);
-    if (status != LS_OK) {
-        ls__free(h);
-        return status;
-    }
-    (*out)->is_view = true;
-    (*out)->in_memory = whole->in_memory;
-    return LS_OK;
+    *h = (half) { .order = *order, .begin = begin };
+    ls_status status = ls__dataset_view(whole, place_in_whole, h, count, out);
+    if (status != LS_OK) ls__free(h);
+    return status;
 }
 
 ls_status ls_dataset_split(ls_dataset *whole, double fraction, uint64_t seed, ls_dataset **rest,
@@ -63,12 +47,10 @@ ls_status ls_dataset_split(ls_dataset *whole, double fraction, uint64_t seed, ls
         return ls_fail(LS_ERR_DATA,
                        "split of %s: a fraction of %g of %lld samples leaves one side empty",
                        whole->name, fraction, (long long)whole->length);
-    half h = { .whole = whole, .begin = 0, .count = n };
-    ls__permutation_init(&h.order, seed, "split", 0, whole->length);
-    LS_TRY(make_half(whole, &h, part));
-    h.begin = n;
-    h.count = whole->length - n;
-    ls_status status = make_half(whole, &h, rest);
+    ls__permutation order;
+    ls__permutation_init(&order, seed, "split", 0, whole->length);
+    LS_TRY(make_half(whole, &order, 0, n, part));
+    ls_status status = make_half(whole, &order, n, whole->length - n, rest);
     if (status != LS_OK) {
         ls_dataset_destroy(*part);
         *part = NULL;
