@@ -127,12 +127,26 @@ void ls__permutation_init(ls__permutation *p, uint64_t seed, const char *purpose
     for (int i = 0; i < LS__PERMUTATION_ROUNDS; i++) p->keys[i] = next_u64(&rng);
 }
 
+/* x reduced to [0, limit) by its high bits, which is far cheaper than a division (Lemire, "Fast
+ * random integer generation in an interval", TOMACS 2019). */
+static uint64_t reduced(uint64_t x, uint64_t limit)
+{
+    return (uint64_t)(((unsigned __int128)x * limit) >> 64);
+}
+
+/* (a + b) mod limit for both in [0, limit). */
+static uint64_t sum_below(uint64_t a, uint64_t b, uint64_t limit)
+{
+    uint64_t sum = a + b;
+    return sum < limit ? sum : sum - limit;
+}
+
 static uint64_t permute_once(const ls__permutation *p, uint64_t x)
 {
     uint64_t left = x / p->columns, right = x % p->columns; /* left < rows, right < columns */
     for (int i = 0; i < LS__PERMUTATION_ROUNDS; i += 2) {
-        left = (left + mix(right + p->keys[i]) % p->rows) % p->rows;
-        right = (right + mix(left + p->keys[i + 1]) % p->columns) % p->columns;
+        left = sum_below(left, reduced(mix(right + p->keys[i]), p->rows), p->rows);
+        right = sum_below(right, reduced(mix(left + p->keys[i + 1]), p->columns), p->columns);
     }
     return left * p->columns + right;
 }
