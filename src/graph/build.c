@@ -114,8 +114,7 @@ static void check_purpose(ls_graph *g)
 {
     static const char *const missing[] = {
         [LS_STAGE_TRAIN] = "ls_minimize: there is nothing to train",
-        [LS_STAGE_EVALUATE] = "ls_minimize, ls_report or ls_report_metric: there is nothing to "
-                              "evaluate",
+        [LS_STAGE_EVALUATE] = "ls_minimize, ls_report or ls_report_metric: nothing to evaluate",
         [LS_STAGE_PREDICT] = "ls_output: there is nothing to predict",
     };
     ls_stage stage = g->options.stage;
