@@ -18,3 +18,27 @@ configure_package_config_file(packaging/lockstep-config.cmake.in lockstep-config
 write_basic_package_version_file(lockstep-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/lockstep-config.cmake ${CMAKE_BINARY_DIR}/lockstep-config-version.cmake
     DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
+
+# Manual pages: flags come from the option table.
+find_program(SCDOC scdoc)
+file(GLOB LS_MAN_PAGES CONFIGURE_DEPENDS packaging/man/*.scd)
+if(SCDOC)
+    add_executable(fill_flags packaging/man/fill_flags.c)
+    target_include_directories(fill_flags PRIVATE src)
+    target_link_libraries(fill_flags PRIVATE lockstep PkgConfig::JANSSON)
+    set(LS_MAN_OUTPUTS)
+    foreach(page IN LISTS LS_MAN_PAGES)
+        cmake_path(GET page STEM LAST_ONLY name) # lockstep.1
+        set(output ${CMAKE_BINARY_DIR}/man/${name})
+        add_custom_command(OUTPUT ${output}
+            COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/man
+            COMMAND fill_flags ${page} > ${output}.scd
+            COMMAND ${SCDOC} < ${output}.scd > ${output}
+            DEPENDS ${page} fill_flags VERBATIM)
+        list(APPEND LS_MAN_OUTPUTS ${output})
+    endforeach()
+    add_custom_target(man ALL DEPENDS ${LS_MAN_OUTPUTS})
+    install(FILES ${LS_MAN_OUTPUTS} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+else()
+    message(STATUS "scdoc not found: no manual pages")
+endif()
