@@ -37,6 +37,11 @@ static double per_score(const ls_op_call *call)
     return 4.0 * (double)ls_array_count(&call->in[0]);
 }
 
+static double per_score_gradient(const ls_op_call *call)
+{
+    return 4.0 * (double)ls_array_count(&call->out[0]);
+}
+
 static void cross_entropy_gradient(ls_graph *g, ls_tensor *const *in, ls_tensor *out,
                                    ls_tensor *grad, const void *attributes, ls_tensor **grads_in)
 {
@@ -61,7 +66,7 @@ const ls_op ls__op_cross_entropy = { .name = "cross_entropy",
 
 const ls_op ls__op_cross_entropy_grad = { .name = "cross_entropy_grad",
                                           .shape = cross_entropy_grad_shape,
-                                          .flops = per_score };
+                                          .flops = per_score_gradient };
 
 const ls_op ls__op_accuracy = { .name = "accuracy", .shape = per_target_shape };
 
