@@ -36,6 +36,7 @@ typedef enum ls__op {
 enum {
     LS__INLINE = 48, /* bytes that travel in the line of the flag */
     LS__SLOTS = 4,
+    LS__PLACE = 200, /* bytes of a return address's text */
 };
 
 /* One call as the user made it. in and out are NULL where the operation has none. */
@@ -65,7 +66,9 @@ typedef struct ls__lane {
         _Atomic uint64_t what, site;
         _Atomic int pid;
         _Atomic int inside; /* 0: it has returned */
-    } record;               /* the latest call; read for a report only */
+        _Atomic int placed; /* its failure is being reported: the site as text follows */
+        char place[LS__PLACE];
+    } record; /* the latest call; read for a report only */
 } ls__lane;
 
 /* One direction between two ranks. Either side announces its message number and, under the number's
@@ -160,7 +163,7 @@ static inline ls_status ls__comm_wait(ls_comm *comm, int peer, const _Atomic uin
 
 /* Notes the call for reports. */
 void ls__comm_note(ls_comm *comm, const ls__call *call, uint64_t seq);
-void ls__comm_leave(ls_comm *comm); /* the call is over */
+void ls__comm_leave(ls_comm *comm); /* the call has succeeded */
 /* The error of a broken communicator, each time it is used again. */
 ls_status ls__comm_broken(ls_comm *comm);
 /* Marks the communicator as broken with the thread's error text. */

@@ -65,28 +65,67 @@ static void call_text(uint64_t what, char *out, size_t nbytes)
     }
 }
 
-/* What rank r does, seen from call `seq`: "is in barrier, call 12, at main+0x1b2". */
-static void rank_text(const ls_comm *comm, int r, uint64_t seq, char out[LINE])
+/* What a rank was doing when the report looked. */
+typedef struct activity {
+    uint64_t seq, what;
+    bool inside;
+    char place[LS__PLACE];
+} activity;
+
+static void look(const ls_comm *comm, int r, activity *out)
 {
     const struct ls__record_line *record = &comm->lanes[r].record;
-    uint64_t theirs = atomic_load_explicit(&record->seq, memory_order_acquire);
-    uint64_t what = atomic_load_explicit(&record->what, memory_order_relaxed);
-    uint64_t site = atomic_load_explicit(&record->site, memory_order_relaxed);
-    bool inside = atomic_load_explicit(&record->inside, memory_order_relaxed) != 0;
-    if (what == 0) {
-        snprintf(out, LINE, "has made no call yet");
-        return;
-    }
-    char call[128], place[128];
-    call_text(what, call, sizeof call);
-    ls__site_text(atomic_load_explicit(&record->pid, memory_order_relaxed), site, place,
-                  sizeof place);
-    if (theirs < seq)
-        snprintf(out, LINE, "has not made call %" PRIu64 "; %s %s, call %" PRIu64 ", at %s", seq,
-                 inside ? "it is in" : "its last was", call, theirs, place);
+    out->seq = atomic_load_explicit(&record->seq, memory_order_acquire);
+    out->what = atomic_load_explicit(&record->what, memory_order_relaxed);
+    out->inside = atomic_load_explicit(&record->inside, memory_order_relaxed) != 0;
+    /* A rank that reports by itself may be gone before we can look into its process. */
+    if (atomic_load_explicit(&record->placed, memory_order_acquire))
+        memcpy(out->place, record->place, LS__PLACE);
     else
-        snprintf(out, LINE, "%s %s, call %" PRIu64 ", at %s", inside ? "is in" : "has left", call,
-                 theirs, place);
+        ls__site_text(atomic_load_explicit(&record->pid, memory_order_relaxed),
+                      atomic_load_explicit(&record->site, memory_order_relaxed), out->place,
+                      LS__PLACE);
+}
+
+/* Before a rank reports, it resolves its own place for the others. */
+static void place_own(ls_comm *comm)
+{
+    struct ls__record_line *record = &comm->lane->record;
+    if (atomic_load_explicit(&record->placed, memory_order_relaxed)) return;
+    ls__site_text(atomic_load_explicit(&record->pid, memory_order_relaxed),
+                  atomic_load_explicit(&record->site, memory_order_relaxed), record->place,
+                  LS__PLACE);
+    atomic_store_explicit(&record->placed, 1, memory_order_release);
+}
+
+static bool same_activity(const activity *a, const activity *b)
+{
+    return a->seq == b->seq && a->what == b->what && a->inside == b->inside &&
+           strcmp(a->place, b->place) == 0;
+}
+
+/* "is in barrier, call 12, at main+0x1b2", seen from call `seq`. */
+static void activity_text(const activity *a, uint64_t seq, bool plural, char *out, size_t nbytes)
+{
+    const char *have = plural ? "have" : "has";
+    char call[128];
+    call_text(a->what, call, sizeof call);
+    if (a->what == 0)
+        snprintf(out, nbytes, "%s made no call yet", have);
+    else if (a->seq < seq && a->inside)
+        snprintf(out, nbytes,
+                 "%s not made call %" PRIu64 "; %s in %s, after call %" PRIu64 ", at %s", have, seq,
+                 plural ? "they are" : "it is", call, a->seq, a->place);
+    else if (a->seq < seq)
+        snprintf(out, nbytes,
+                 "%s not made call %" PRIu64 "; %s last was %s, call %" PRIu64 ", at %s", have, seq,
+                 plural ? "their" : "its", call, a->seq, a->place);
+    else
+        snprintf(out, nbytes, "%s %s, call %" PRIu64 ", at %s",
+                 !a->inside ? plural ? "have left" : "has left"
+                 : plural   ? "are in"
+                            : "is in",
+                 call, a->seq, a->place);
 }
 
 /* "rank 3" or "ranks 0-2, 5" for the ranks whose group is g. */
@@ -109,14 +148,14 @@ static void ranks_text(const int *group, int size, int g, char *out, size_t nbyt
     }
 }
 
-/* Numbers the different lines; group[r] is r's. Returns how many there are. */
-static int find_groups(char (*lines)[LINE], int size, int *group)
+/* Numbers the different activities; group[r] is r's. Returns how many there are. */
+static int find_groups(const activity *each, int size, int *group)
 {
     int ngroups = 0;
     for (int r = 0; r < size; r++) {
         group[r] = -1;
         for (int before = 0; before < r && group[r] < 0; before++)
-            if (strcmp(lines[before], lines[r]) == 0) group[r] = group[before];
+            if (same_activity(&each[before], &each[r])) group[r] = group[before];
         if (group[r] < 0) group[r] = ngroups++;
     }
     return ngroups;
@@ -138,29 +177,36 @@ static int smallest_left(const int *group, int size, int ngroups, bool *said)
     return best;
 }
 
-/* "rank 1 is in ...; ranks 0, 2 are in ..." */
-static void everybody(const ls_comm *comm, uint64_t seq, char *out, size_t nbytes)
+static void say_groups(const activity *each, int *group, bool *said, int size, uint64_t seq,
+                       char *out, size_t nbytes)
 {
-    int size = comm->size;
-    size_t count = (size_t)size;
-    char(*lines)[LINE] = ls__alloc(count, LINE);
+    int ngroups = find_groups(each, size, group);
+    size_t at = 0;
+    for (int i = 0; i < ngroups && at + 1 < nbytes; i++) {
+        int members = 0, first = -1, g = smallest_left(group, size, ngroups, said);
+        for (int r = size - 1; r >= 0; r--)
+            if (group[r] == g) members++, first = r;
+        char ranks[256], text[LINE];
+        ranks_text(group, size, g, ranks, sizeof ranks);
+        activity_text(&each[first], seq, members > 1, text, sizeof text);
+        at += (size_t)snprintf(out + at, nbytes - at, "%s%s %s", i ? "; " : "", ranks, text);
+    }
+}
+
+/* "rank 1 is in ...; ranks 0, 2 are in ..." */
+static void everybody(ls_comm *comm, uint64_t seq, char *out, size_t nbytes)
+{
+    size_t count = (size_t)comm->size;
+    activity *each = ls__alloc(count, sizeof *each);
     int *group = ls__alloc(count, sizeof *group);
     bool *said = ls__alloc(count, sizeof *said);
     out[0] = '\0';
-    if (lines && group && said) {
-        for (int r = 0; r < size; r++) rank_text(comm, r, seq, lines[r]);
-        int ngroups = find_groups(lines, size, group);
-        size_t at = 0;
-        for (int i = 0; i < ngroups && at + 1 < nbytes; i++) {
-            int g = smallest_left(group, size, ngroups, said), first = 0;
-            char ranks[256];
-            ranks_text(group, size, g, ranks, sizeof ranks);
-            while (group[first] != g) first++;
-            at += (size_t)snprintf(out + at, nbytes - at, "%s%s: %s", i ? "; " : "", ranks,
-                                   lines[first]);
-        }
+    place_own(comm);
+    if (each && group && said) {
+        for (int r = 0; r < comm->size; r++) look(comm, r, &each[r]);
+        say_groups(each, group, said, comm->size, seq, out, nbytes);
     }
-    ls__free(lines);
+    ls__free(each);
     ls__free(group);
     ls__free(said);
 }
@@ -201,17 +247,23 @@ ls_status ls__comm_report_mismatch(ls_comm *comm)
 
 ls_status ls__comm_report_pair(ls_comm *comm, const ls__call *call, uint64_t theirs, uint64_t site)
 {
-    char mine[128], other[128], here[128], there[128];
+    char mine[128], other[128], there[LS__PLACE];
     int pid = atomic_load(&comm->lanes[call->peer].record.pid);
     ls__call counterpart = ls__call_unpack(theirs);
     counterpart.op = call->op == LS__OP_SEND ? LS__OP_RECV : LS__OP_SEND;
     counterpart.peer = comm->rank;
     call_text(ls__call_what(call), mine, sizeof mine);
     call_text(ls__call_what(&counterpart), other, sizeof other);
-    ls__site_text(atomic_load(&comm->lane->record.pid), (uintptr_t)call->site, here, sizeof here);
-    ls__site_text(pid, site, there, sizeof there);
+    place_own(comm);
+    activity peer;
+    look(comm, call->peer, &peer);
+    const char *place = there; /* as the peer says, if it still is in that call */
+    if (atomic_load(&comm->lanes[call->peer].record.site) == site)
+        place = peer.place;
+    else
+        ls__site_text(pid, site, there, sizeof there);
     return ls_fail(LS_ERR_MISMATCH,
-                   "ranks disagree: rank %d: is in %s, at %s; rank %d: is in %s, at %s; count and "
+                   "ranks disagree: rank %d is in %s, at %s; rank %d is in %s, at %s; count and "
                    "type must be the same on both sides",
-                   comm->rank, mine, here, call->peer, other, there);
+                   comm->rank, mine, comm->lane->record.place, call->peer, other, place);
 }

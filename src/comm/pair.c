@@ -110,6 +110,6 @@ ls_status ls__call_pair(ls_comm *comm, const ls__call *call)
     if (comm->first) LS_TRY(ls__works_finish(comm));
     ls__comm_note(comm, call, comm->seq);
     ls_status status = perform(comm, call);
-    ls__comm_leave(comm);
+    if (status == LS_OK) ls__comm_leave(comm);
     return status;
 }

@@ -39,7 +39,7 @@ ls_status ls__call_check(ls_comm *comm, const ls__call *call)
 static ls_status finish(ls_comm *comm, const ls__call *call)
 {
     ls_status status = ls__collective_finish(comm, call);
-    ls__comm_leave(comm);
+    if (status == LS_OK) ls__comm_leave(comm);
     return status;
 }
 
