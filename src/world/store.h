@@ -17,6 +17,8 @@ ls_status ls__store_set(ls__store *store, const char *key, const void *value, si
  */
 ls_status ls__store_get(ls__store *store, const char *key, int timeout_ms, char **value,
                         size_t *nbytes);
+/* Forgets a value; a name that is not there is fine. */
+ls_status ls__store_delete(ls__store *store, const char *key);
 /* Adds to a counter that begins at 0; *out = the sum after it. */
 ls_status ls__store_add(ls__store *store, const char *key, int64_t amount, int64_t *out);
 /* Waits until count different ranks have come; LS_ERR_TIMEOUT names the missing ones. A name is
