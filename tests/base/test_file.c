@@ -28,11 +28,18 @@ static int leave_folder(void **state)
 /* --- a file system that fails --- */
 
 typedef struct faults {
-    int fail_at;   /* the n-th call fails; 0 = none */
-    int error;     /* with this errno */
-    int calls;     /* so far */
-    bool short_io; /* pwrite takes one byte at a time, every other time EINTR */
+    int fail_at;    /* the n-th call fails; 0 = none */
+    int error;      /* with this errno */
+    int calls;      /* so far */
+    bool short_io;  /* pwrite takes one byte at a time, every other time EINTR */
+    char trace[64]; /* a letter per call */
 } faults;
+
+static void note(faults *f, char letter)
+{
+    size_t n = strlen(f->trace);
+    if (n + 1 < sizeof f->trace) f->trace[n] = letter;
+}
 
 static bool fails(faults *f)
 {
@@ -44,11 +51,13 @@ static bool fails(faults *f)
 
 static int faulty_open(void *user, const char *path, int flags, int mode)
 {
+    note(user, 'o');
     return fails(user) ? -1 : open(path, flags, mode);
 }
 
 static int64_t faulty_pwrite(void *user, int fd, const void *data, size_t nbytes, int64_t offset)
 {
+    note(user, 'w');
     faults *f = user;
     if (fails(f)) return -1;
     if (f->short_io && f->calls % 2) {
@@ -60,11 +69,13 @@ static int64_t faulty_pwrite(void *user, int fd, const void *data, size_t nbytes
 
 static int faulty_sync(void *user, int fd)
 {
+    note(user, 's');
     return fails(user) ? -1 : fsync(fd);
 }
 
 static int faulty_close(void *user, int fd)
 {
+    note(user, 'c');
     bool failed = fails(user);
     int error = errno;
     close(fd);
@@ -74,11 +85,13 @@ static int faulty_close(void *user, int fd)
 
 static int faulty_rename(void *user, const char *from, const char *to)
 {
+    note(user, 'r');
     return fails(user) ? -1 : rename(from, to);
 }
 
 static int faulty_symlink(void *user, const char *target, const char *path)
 {
+    note(user, 'l');
     return fails(user) ? -1 : symlink(target, path);
 }
 
@@ -147,6 +160,22 @@ static void an_atomic_write_is_all_or_nothing(void **state)
         ls__free(data);
         assert_int_equal(entries(), 1);
     }
+}
+
+/* What a power failure keeps: the content is synced before the name is given, the name after. */
+static void durable_things_are_synced_in_order(void **state)
+{
+    (void)state;
+    faults f = { 0 };
+    ls__fs fs = faulty_fs(&f);
+    assert_ok(ls__file_write_atomic(&fs, "x", "new!", 4));
+    assert_string_equal(f.trace, "owscrosc");
+    f = (faults) { 0 };
+    assert_ok(ls__symlink_replace(&fs, "x", "link"));
+    assert_string_equal(f.trace, "lrosc");
+    f = (faults) { 0 };
+    assert_ok(ls__folder_make(&fs, "a/b")); /* each new name in its folder */
+    assert_string_equal(f.trace, "oscosc");
 }
 
 static void short_and_interrupted_writes_go_on(void **state)
@@ -341,6 +370,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         in_folder(an_atomic_write_is_all_or_nothing),
+        in_folder(durable_things_are_synced_in_order),
         in_folder(short_and_interrupted_writes_go_on),
         in_folder(reading_is_bounded),
         in_folder(folders_are_made_and_removed_whole),

@@ -447,6 +447,8 @@ static void suggestions_are_close(void **state)
     assert_string_equal(ls__suggest("device", names), "devices");
     assert_string_equal(ls__suggest("checkpoints", names), "checkpoint");
     assert_string_equal(ls__suggest("check", names), "checkpoint"); /* contained in one only */
+    assert_string_equal(ls__suggest("cup", (const char *const[]) { "cpu", NULL }), "cpu");
+    assert_null(ls__suggest("cut", (const char *const[]) { "cpu", NULL }));
     assert_null(ls__suggest("e", (const char *const[]) { "abc", NULL }));
     assert_null(ls__suggest("predict", names));
     assert_null(ls__suggest("", names));

@@ -34,6 +34,7 @@ static void devices_are_chosen(void **state)
         { 64, 64, "cpu:3", 0, 3, 21, false, "3 CPU devices with 21 threads each", "" },
         { 8, 8, "cpu:3", 0, 3, 1, false, "3 CPU devices with 1 thread each",
           "3 of 8 CPUs; --threads-per-device 2" },
+        { 4, 2, "cpu:4", 0, 4, 1, false, "4 CPU devices with 1 thread each", "" },
         { 2, 2, "cpu:6", 0, 6, 1, false, "6 CPU devices with 1 thread each", "" },
         { 16, 16, "1024", 0, 1024, 1, false, "1024 CPU devices with 1 thread each", "" },
     };
