@@ -23,8 +23,8 @@ typedef struct ls__cpus {
  * microseconds: every start of a program pays for it. */
 ls_status ls__cpus_discover(const char *root, ls__cpus *out);
 
-/* How the machine is built. By hwloc, which is opened at the call: it takes tens of milliseconds.
- * LS_ERR_UNSUPPORTED when the library is missing. */
+/* How the machine is built, by hwloc. Takes some ten milliseconds: not for the start of a program.
+ * LS_ERR_UNSUPPORTED when hwloc cannot tell. */
 typedef struct ls__topology {
     int cores, packages, numa_nodes;
     int64_t l3_bytes; /* of one L3 cache; 0 = none or unknown */
