@@ -92,16 +92,16 @@ typedef struct unpacking {
  * size means the end. */
 static ls_status inflate_into(unpacking *u, uint8_t *out, size_t size, size_t *made)
 {
-    const size_t PIECE = (size_t)1 << 30; /* zlib counts in 32 bits */
+    enum { PIECE_IN = 1 << 17, PIECE_OUT = 1 << 30 }; /* zlib counts in 32 bits */
     *made = 0;
     while (*made < size) {
         if (u->stream.avail_in == 0) {
-            size_t piece = u->nbytes - u->taken < PIECE ? u->nbytes - u->taken : PIECE;
+            size_t piece = u->nbytes - u->taken < PIECE_IN ? u->nbytes - u->taken : PIECE_IN;
             u->stream.next_in = (Bytef *)u->packed + u->taken;
             u->stream.avail_in = (uInt)piece;
             u->taken += piece;
         }
-        size_t room = size - *made < PIECE ? size - *made : PIECE;
+        size_t room = size - *made < PIECE_OUT ? size - *made : PIECE_OUT;
         u->stream.next_out = out + *made;
         u->stream.avail_out = (uInt)room;
         int code = inflate(&u->stream, Z_NO_FLUSH);

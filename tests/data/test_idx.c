@@ -76,6 +76,25 @@ static void plain_and_compressed(void **state)
                  "nothing: cannot be opened: No such");
 }
 
+/* More than zlib is given at once. */
+static void compressed_and_large(void **state)
+{
+    (void)state;
+    enum { SIDE = 700 };
+    static uint8_t plain[16 + SIDE * SIDE], read[SIDE * SIDE];
+    size_t n = make_idx(plain, 0x08, 3, (const uint32_t[]) { 1, SIDE, SIDE });
+    uint32_t r = 1;
+    for (size_t i = 16; i < n; i++) plain[i] = (uint8_t)((r = r * 1664525 + 1013904223) >> 24);
+    write_gzip("large.gz", plain, n);
+    write_file("one", labels, make_idx(labels, 0x08, 1, (const uint32_t[]) { 1 }));
+    ls_dataset *d;
+    int32_t label;
+    assert_ok(open_pair("large.gz", "one", &d));
+    assert_ok(ls_dataset_read(d, 0, NULL, (void *[]) { read, &label }));
+    assert_memory_equal(read, plain + 16, sizeof read);
+    ls_dataset_destroy(d);
+}
+
 /* Two gzip members in a row are one file, as `cat a.gz b.gz` makes them. */
 static void compressed_in_two_members(void **state)
 {
@@ -326,6 +345,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain_and_compressed),
+        cmocka_unit_test(compressed_and_large),
         cmocka_unit_test(compressed_in_two_members),
         cmocka_unit_test(garbled_files_are_refused),
         cmocka_unit_test(garbled_compressed_files_are_refused),

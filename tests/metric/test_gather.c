@@ -15,6 +15,7 @@ enum { RANKS_MAX = 4 };
 typedef struct big_state {
     double sum;
     uint64_t order;
+    double least;
     char filler[300000];
 } big_state;
 
@@ -24,6 +25,7 @@ static void big_merge(void *state, const void *next)
     const big_state *b = next;
     a->sum = a->sum * 1.0000001 + b->sum;
     a->order = a->order * 1000003 + b->order;
+    if (b->least < a->least) a->least = b->least; /* zero bytes are not neutral */
     a->filler[0] = (char)(a->filler[0] + b->filler[sizeof b->filler - 1]);
 }
 
@@ -34,6 +36,7 @@ static const ls_metric big_metric = { .name = "big",
 typedef struct small_state {
     double sum;
     uint64_t order;
+    double least;
 } small_state;
 
 static void small_merge(void *state, const void *next)
@@ -42,6 +45,7 @@ static void small_merge(void *state, const void *next)
     const small_state *b = next;
     a->sum = a->sum * 1.0000001 + b->sum;
     a->order = a->order * 1000003 + b->order;
+    if (b->least < a->least) a->least = b->least; /* zero bytes are not neutral */
 }
 
 static const ls_metric small_metric = { .name = "small",
@@ -51,9 +55,10 @@ static const ls_metric small_metric = { .name = "small",
 static void make_chunk(const ls_metric *metric, void *state, int64_t chunk)
 {
     memset(state, 0, metric->state_size);
-    small_state *s = state; /* both begin alike */
+    small_state *s = state; /* all begin alike */
     s->sum = 1.0 / (double)(chunk + 3);
     s->order = (uint64_t)chunk + 1;
+    if (metric != &ls__mean_metric) s->least = 100.0 + (double)(chunk * 7 % 11);
     if (metric == &big_metric) {
         big_state *b = state;
         b->filler[sizeof b->filler - 1] = (char)chunk;
