@@ -2,6 +2,7 @@
 #include "testing.h"
 
 #include "base/fuzz_option.c"
+#define LS_FUZZ_DRIVER
 #include "fuzzing.h"
 
 static void mutated_command_lines(void **state)
