@@ -83,14 +83,16 @@ static bool infer_shapes(ls_graph *g, const ls_op *op, const void *attributes, l
     return true;
 }
 
-static void inherit(ls_tensor *x, ls_tensor *const *in, int nin)
+static void inherit(ls_tensor *x, const ls_op *op, ls_tensor *const *in, int nin)
 {
+    for (int i = 0; i < nin; i++) x->learned |= in[i]->learned && x->type == LS_DTYPE_F32;
     for (int i = 0; i < nin; i++) {
         const ls_tensor *from = in[i];
         bool rows = from->rank > 0 && x->rank > 0 && from->shape[0] == x->shape[0];
         x->batched |= rows && from->batched;
         x->sample_major |= rows && from->sample_major;
-        x->differentiable |= from->differentiable && x->type == LS_DTYPE_F32;
+        x->differentiable |=
+            from->differentiable && x->type == LS_DTYPE_F32 && (x->learned || op->gradient);
         if (!x->weights && from->weights && ls__tensor_same_shape(x, from))
             x->weights = from->weights;
     }
@@ -109,7 +111,7 @@ static bool fill_node(ls_graph *g, ls__node *node, const void *attributes, ls_te
         ls_tensor *x = ls__graph_tensor(g, LS__ROLE_VALUE, &shapes[i]);
         if (!x) return false;
         x->node = g->nnodes;
-        inherit(x, in, node->nin);
+        inherit(x, node->op, in, node->nin);
         node->out[i] = x;
     }
     return true;

@@ -88,7 +88,7 @@ static void add_input_gradients(ls_graph *g, ls_tensor *const *grads, int ntenso
 
 void ls__graph_differentiate(ls_graph *g)
 {
-    if (!g->losses->differentiable) {
+    if (!g->losses->learned && !g->options.input_gradients) {
         ls__graph_fail(g, LS_ERR_ARG, "ls_minimize: the losses depend on no parameter");
         return;
     }

@@ -29,7 +29,8 @@ typedef struct ls__run_context {
 
 typedef struct ls__backend {
     const char *name; /* "cpu" */
-    /* threads: of this process's pool. Called once per process before anything else. */
+    /* threads: of this process's pool. Called before anything else; again, with another number,
+     * only while there is no executable. */
     ls_status (*open)(int threads);
     ls_status (*compile)(const ls_graph *graph, ls__executable **out);
     void (*destroy)(ls__executable *e);
@@ -37,15 +38,17 @@ typedef struct ls__backend {
     /* Fails with LS_ERR_DATA when a label is out of range: the text names the sample by
      * context->samples. */
     ls_status (*run)(ls__executable *e, const ls__run_context *context);
-    /* After a run, until the next one that uses the arena: a result's or (tests) any named tensor's
-     * plain values. */
+    /* After a run, until the next one that uses the arena: the plain values of a result or of a
+     * parameter's gradient. out gets type, shape and data, which the executable or the context
+     * owns. */
     ls_status (*read)(ls__executable *e, const ls__run_context *context, const ls_tensor *tensor,
                       ls_array *out);
     ls__parallel_fn *parallel;
     const char *description; /* "oneDNN 2.6.3, avx512_core" */
 } ls__backend;
 
-/* Opens the plugin beside the library (LOCKSTEP_PLUGIN_DIR first) once per process. */
+/* Opens the plugin beside the library (LOCKSTEP_PLUGIN_DIR first) once per process. threads 0: as
+ * it is open already, else 1. */
 ls_status ls__backend_open(const char *name, int threads, const ls__backend **out);
 /* What a plugin exports; lockstep_cpu.so defines it. */
 extern const ls__backend ls__backend_table;

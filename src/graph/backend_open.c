@@ -2,8 +2,8 @@
  *
  * A plugin and not a linked library, so that supervisors and small programs do not pay for loading
  * oneDNN and OpenMP, and so that one binary runs where there is no GPU. Places, in order: the
- * folder in LOCKSTEP_PLUGIN_DIR (and then no other), beside liblockstep.so, its folder lockstep, where the
- * library was configured to be installed. */
+ * folder in LOCKSTEP_PLUGIN_DIR (and then no other), beside liblockstep.so, its folder lockstep,
+ * where the library was configured to be installed. */
 #include "graph/backend.h"
 
 #include <dlfcn.h>
@@ -100,20 +100,21 @@ static ls_status load(const char *name, const ls__backend **out)
 
 static ls_status open_locked(const char *name, int threads, const ls__backend **out)
 {
-    for (int i = 0; i < nopened; i++) {
-        if (strcmp(opened[i].table->name, name) != 0) continue;
-        if (opened[i].threads != threads)
-            return ls_fail(LS_ERR_ARG, "the %s backend of this process has %d threads, not %d",
-                           name, opened[i].threads, threads);
-        *out = opened[i].table;
-        return LS_OK;
+    struct opened *found = NULL;
+    for (int i = 0; i < nopened; i++)
+        if (!strcmp(opened[i].table->name, name)) found = &opened[i];
+    if (!found) {
+        if (nopened == MAX_OPEN) return ls_fail(LS_ERR_INTERNAL, "too many backends");
+        struct opened new = { .table = NULL };
+        LS_TRY(load(name, &new.table));
+        found = &opened[nopened];
+        *found = new;
     }
-    if (nopened == MAX_OPEN) return ls_fail(LS_ERR_INTERNAL, "too many backends");
-    const ls__backend *table;
-    LS_TRY(load(name, &table));
-    LS_TRY(table->open(threads));
-    opened[nopened++] = (struct opened) { table, threads };
-    *out = table;
+    int wanted = threads > 0 ? threads : found->threads > 0 ? found->threads : 1;
+    if (wanted != found->threads) LS_TRY(found->table->open(wanted));
+    found->threads = wanted;
+    if (found == &opened[nopened]) nopened++;
+    *out = found->table;
     return LS_OK;
 }
 

@@ -302,7 +302,7 @@ static ls_tensor *add_param(ls_graph *g, const char *name, const ls_init *init, 
     ls_tensor *x = ls__graph_tensor(g, role, shape);
     if (!x) return NULL;
     x->slot = g->nparams;
-    x->differentiable = role == LS__ROLE_PARAM;
+    x->learned = x->differentiable = role == LS__ROLE_PARAM;
     g->params[g->nparams++] =
         (ls__graph_param) { .tensor = x,
                             .name = copy,

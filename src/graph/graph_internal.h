@@ -34,7 +34,9 @@ struct ls_tensor {
     bool batched;        /* its first dimension is the micro-batch */
     bool sample_major;   /* its first dimension is the micro-batch or it times something: all values
                             of a sample lie together, in the samples' order */
-    bool differentiable; /* a parameter (or, if asked for, an input) has a part in it */
+    bool learned;        /* a parameter has a part in it */
+    bool differentiable; /* learned or, if input_gradients asks for them, computed from an f32 input
+                            by operations that have a gradient */
     ls_tensor *weights; /* of losses and scores whose targets can be ignored: (as they) 1 or 0; else
                             NULL */
 };

@@ -1,8 +1,8 @@
 /* Batch norm over groups of consecutive samples, with its gradient. Formulas: ops.h.
  *
  * The statistics of a group depend on its samples only, so cutting the batch anywhere between
- * groups changes nothing. The sums for the running statistics are weighted by samples, so that adding them
- * over micro-batches and dividing by the batch gives the same as one micro-batch. */
+ * groups changes nothing. The sums for the running statistics are weighted by samples, so that
+ * adding them over micro-batches and dividing by the batch gives the same as one micro-batch. */
 #include "graph/op_rule.h"
 
 static ls_status check_channels(const ls_op_call *call, int first, int nin)

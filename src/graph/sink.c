@@ -80,7 +80,7 @@ static bool weights_usable(ls_graph *g, const ls_tensor *losses, const ls_tensor
                        ls__tensor_text(weights, first), ls__tensor_text(losses, second));
         return false;
     }
-    if (!weights->differentiable || g->options.input_gradients) return true;
+    if (!weights->learned) return true;
     ls__graph_fail(
         g, LS_ERR_ARG,
         "ls_minimize: the weights depend on a parameter; they may depend on inputs only");
