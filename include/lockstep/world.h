@@ -35,6 +35,8 @@ typedef struct ls_world_options {
     const char *arguments; /* what may follow the flags, "RUN" or "FILE..."; they stay in argv; NULL
                               = nothing may */
     const ls_flag *flags;  /* the program's own; must outlive the world */
+    const char *const *defaults; /* "batch-size=256", NULL-ended: the program's values for flags of
+                                    ours; --help shows them, flags and variables outrank them */
     bool keep_unknown_flags; /* leave what is not ours in argv; default: an error with a suggestion
                               */
     bool never_launch; /* embedded in another program: join or be alone, never become the supervisor

@@ -1,6 +1,6 @@
 /* Build tool: copies a manual page's source to standard output and puts the flags of the option
  * table where a line says @RUN_FLAGS@ or @LAUNCH_FLAGS@, so that manual and parser cannot differ.
- * @LAUNCH_FLAGS a b c@ takes only the flags named. */
+ * @LAUNCH_FLAGS a b c@ takes only the flags named; a=8 gives a another default. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,30 @@ static void print_plain(const char *text)
     }
 }
 
-static void print_flag(const ls__option_row *row)
+/* What list, words between spaces, says of a flag. */
+typedef struct choice {
+    int named;         /* the word is there, or no word names a flag */
+    char fallback[64]; /* of a word "name=default"; "" = none */
+} choice;
+
+static choice choice_of(const char *list, const char *name)
+{
+    char words[512], *rest = words, *word;
+    int any = 0;
+    choice c = { 0 };
+    size_t length = strlen(name);
+    snprintf(words, sizeof words, "%s", list);
+    while ((word = strsep(&rest, " "))) {
+        if (strncmp(word, name, length) == 0 && word[length] == '=')
+            snprintf(c.fallback, sizeof c.fallback, "%s", word + length + 1);
+        any |= *word && !strchr(word, '=');
+        c.named |= strcmp(word, name) == 0;
+    }
+    c.named |= !any;
+    return c;
+}
+
+static void print_flag(const ls__option_row *row, const char *fallback)
 {
     printf("*--%s*", row->name);
     if (row->placeholder) {
@@ -26,30 +49,21 @@ static void print_flag(const ls__option_row *row)
     }
     printf("\n\t");
     print_plain(row->help);
-    if (row->fallback) {
+    if (fallback) {
         printf(" (default ");
-        print_plain(row->fallback);
+        print_plain(fallback);
         printf(")");
     }
     printf("\n\n");
-}
-
-/* Whether name is a word of list; an empty list has all. */
-static int lists(const char *list, const char *name)
-{
-    char words[512], *rest = words, *word;
-    snprintf(words, sizeof words, "%s", list);
-    if (words[strspn(words, " ")] == '\0') return 1;
-    while ((word = strsep(&rest, " ")))
-        if (strcmp(word, name) == 0) return 1;
-    return 0;
 }
 
 static void print_flags(ls__option_group group, const char *list)
 {
     for (int i = 0; i < ls__option_table_size; i++) {
         const ls__option_row *row = &ls__option_table[i];
-        if (row->group == group && lists(list, row->name)) print_flag(row);
+        choice c = choice_of(list, row->name);
+        if (row->group == group && c.named)
+            print_flag(row, c.fallback[0] ? c.fallback : row->fallback);
     }
 }
 

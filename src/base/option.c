@@ -96,6 +96,25 @@ static ls_status build_table(ls__options *o, const ls_world_options *program,
     return LS_OK;
 }
 
+/* "name=value" of the program's. */
+static ls_status set_default(ls__options *o, const char *text)
+{
+    size_t length = strcspn(text, "=");
+    ls__option *option = find(o, text, length);
+    if (!option || option->flag || text[length] != '=')
+        return ls_fail(LS_ERR_ARG, "default \"%.64s\" of this program: no such flag of ours", text);
+    option->program_default = text + length + 1;
+    return ls__option_value_parse(&option->row, option->row.name, option->program_default,
+                                  &option->value);
+}
+
+static ls_status set_defaults(ls__options *o, const ls_world_options *program)
+{
+    for (const char *const *text = program->defaults; text && *text; text++)
+        LS_TRY(set_default(o, *text));
+    return LS_OK;
+}
+
 /* --- the command line --- */
 
 typedef struct command_line {
@@ -275,6 +294,7 @@ ls_status ls__options_parse_only(int *argc, char ***argv, const ls_world_options
     if (!o) return LS_ERR_MEMORY;
     ls_status status = LS_OK;
     LS_TRY_GOTO(build_table(o, program, only), status, failed);
+    LS_TRY_GOTO(set_defaults(o, program), status, failed);
     LS_TRY_GOTO(read_command_line(o, program, argc, argv), status, failed);
     LS_TRY_GOTO(read_variables(o), status, failed);
     store_program_values(o);
@@ -314,7 +334,7 @@ static const ls__option_value *value_of(const ls__options *o, const char *name,
         return NULL;
     }
     LS_ASSERT(option->row.type == type || option->row.type == or_type);
-    return option->origin ? &option->value : NULL;
+    return option->origin || option->program_default ? &option->value : NULL;
 }
 
 bool ls__options_int(const ls__options *o, const char *name, int64_t *value)
@@ -361,7 +381,8 @@ bool ls__options_wants(const ls__options *o, const char *flag)
 const char *ls__options_origin(const ls__options *o, const char *name)
 {
     const ls__option *option = find(o, name, strlen(name));
-    return option ? option->origin : NULL;
+    if (!option || option->origin) return option ? option->origin : NULL;
+    return option->program_default ? "program" : NULL;
 }
 
 const char *ls__options_first_set(const ls__options *o, ls__option_group group)
@@ -394,11 +415,12 @@ json_t *ls__options_json(const ls__options *o)
     json_t *all = json_object();
     for (int i = 0; all && i < o->count; i++) {
         const ls__option *option = &o->options[i];
-        if (!option->origin && !option->flag) continue;
+        if (!option->origin && !option->program_default && !option->flag) continue;
         json_t *value = json_value(&option->row, &option->value);
         if (!value) value = json_string("(not valid UTF-8)");
-        json_t *entry = json_pack("{s:o,s:s}", "value", value, "origin",
-                                  option->origin ? option->origin : "default");
+        const char *origin = ls__options_origin(o, option->row.name);
+        json_t *entry =
+            json_pack("{s:o,s:s}", "value", value, "origin", origin ? origin : "default");
         if (!entry || json_object_set_new(all, option->row.name, entry) != 0) {
             json_decref(all);
             all = NULL;

@@ -55,8 +55,8 @@ static void default_text(const ls__option *option, char out[128])
 {
     const ls__option_value *v = &option->initial;
     out[0] = '\0';
-    if (option->row.fallback)
-        snprintf(out, 128, " (default" HARD_SPACE "%s)", option->row.fallback);
+    const char *ours = option->program_default ? option->program_default : option->row.fallback;
+    if (ours) snprintf(out, 128, " (default" HARD_SPACE "%.90s)", ours);
     if (!option->flag) return;
     switch (option->row.type) {
     case LS__OPTION_INT:
@@ -120,8 +120,7 @@ char *ls__options_help(const ls__options *o, const char *program, const ls_world
     ls__text_add(&p.text, "usage: %.200s [FLAG...]%s%.200s\n", slash ? slash + 1 : program,
                  *arguments ? " " : "", arguments);
     add_group(&p, o, LS__GROUP_PROGRAM, "Flags of this program");
-    add_group(&p, o, LS__GROUP_RUN,
-              "Flags of every training run; a program may have other defaults");
+    add_group(&p, o, LS__GROUP_RUN, "Flags of every training run");
     add_group(&p, o, LS__GROUP_LAUNCH, "Common flags");
     ls__text_add(&p.text, "\n");
     add_wrapped(&p, 0, 0,

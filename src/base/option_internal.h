@@ -52,10 +52,11 @@ ls_status ls__option_value_parse(const ls__option_row *row, const char *as_given
 /* One of a program's options, ours or its own. */
 typedef struct ls__option {
     ls__option_row row;
-    const ls_flag *flag;      /* NULL = ours */
-    ls__option_value initial; /* of a program's flag: its default */
-    ls__option_value value;   /* what was set; else initial */
-    char *origin;             /* "flag", "variable LOCKSTEP_X"; NULL = not set */
+    const ls_flag *flag;         /* NULL = ours */
+    ls__option_value initial;    /* of a program's flag: its default */
+    ls__option_value value;      /* what was set; else initial */
+    const char *program_default; /* of ours: what the program's defaults say; NULL = nothing */
+    char *origin;                /* "flag", "variable LOCKSTEP_X"; NULL = not set */
 } ls__option;
 
 struct ls__options {

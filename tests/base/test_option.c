@@ -265,8 +265,9 @@ static void a_programs_flags_are_like_ours(void **state)
                                  "(default 32)\n")); /* not -5 */
     assert_non_null(strstr(help, "--no-mirror"));
     assert_non_null(strstr(help, "--fast"));
-    assert_true(strstr(help, "Flags of this program") < strstr(help, "Flags of every training"));
-    assert_true(strstr(help, "Flags of every training") < strstr(help, "Common flags"));
+    assert_true(strstr(help, "Flags of this program") <
+                strstr(help, "Flags of every training run"));
+    assert_true(strstr(help, "Flags of every training run") < strstr(help, "Common flags"));
     ls__free(help);
     ls__options_free(l.o);
 
@@ -344,6 +345,41 @@ static void programs_without_a_run_know_no_run_flags(void **state)
     assert_ok(parse(&l, &program, WORDS("-h")));
     assert_true(ls__options_wants(l.o, "help"));
     ls__options_free(l.o);
+}
+
+static void a_program_has_defaults_of_its_own(void **state)
+{
+    (void)state;
+    const char *defaults[] = { "batch-size=256", "max-epochs=none", "schedule=cosine", NULL };
+    ls_world_options program = { .defaults = defaults };
+    line l;
+    int64_t i = 0;
+    const char *s = NULL;
+    setenv("LOCKSTEP_MAX_EPOCHS", "3", 1);
+    assert_ok(parse(&l, &program, WORDS("--schedule=step")));
+    assert_true(ls__options_int(l.o, "batch-size", &i) && i == 256);
+    assert_true(ls__options_int(l.o, "max-epochs", &i) && i == 3);
+    assert_true(ls__options_string(l.o, "schedule", &s));
+    assert_string_equal(s, "step");
+    assert_string_equal(ls__options_origin(l.o, "batch-size"), "program");
+    assert_string_equal(ls__options_origin(l.o, "schedule"), "flag");
+    assert_string_equal(ls__options_first_set(l.o, LS__GROUP_RUN), "max-epochs");
+    char *help = ls__options_help(l.o, "prog", &program);
+    assert_non_null(strstr(help, "over all devices\n                            (default 256)"));
+    assert_non_null(strstr(help, "during the run\n                            (default cosine)"));
+    ls__free(help);
+    json_t *json = ls__options_json(l.o);
+    assert_string_equal(
+        json_string_value(json_object_get(json_object_get(json, "batch-size"), "origin")),
+        "program");
+    json_decref(json);
+    ls__options_free(l.o);
+
+    static const char *const wrong[] = { "batch-sise=3", "batch-size", "batch-size=0", "" };
+    for (int k = 0; k < 4; k++) {
+        defaults[0] = wrong[k];
+        assert_int_not_equal(parse(&l, &program, WORDS("--json")), LS_OK);
+    }
 }
 
 static void commands_may_know_a_few_flags_only(void **state)
@@ -537,6 +573,7 @@ int main(void)
         clean_test(wrong_program_flags_are_the_programmers_error),
         clean_test(words_stay_where_they_are_expected),
         clean_test(programs_without_a_run_know_no_run_flags),
+        clean_test(a_program_has_defaults_of_its_own),
         clean_test(commands_may_know_a_few_flags_only),
         clean_test(help_fits_the_page_and_has_every_flag),
         clean_test(json_tells_values_and_origins),
