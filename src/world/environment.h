@@ -1,0 +1,48 @@
+/* Environment: which variables say that this process is a rank, and of what. */
+#ifndef LS_WORLD_ENVIRONMENT_H
+#define LS_WORLD_ENVIRONMENT_H
+
+#include <lockstep/base.h>
+
+#include "device/device.h"
+
+typedef enum ls__started_by {
+    LS__STARTED_ALONE,
+    LS__STARTED_BY_US,
+    LS__STARTED_BY_OTHERS
+} ls__started_by;
+
+typedef struct ls__place {
+    ls__started_by by;
+    int rank, size, local_rank;
+    bool world_of_one; /* the environment says so: one device, whatever is here */
+
+    /* Started by us: descriptors that were inherited, and what the supervisor decided. */
+    int socket_fd, memory_fd, board_fd;
+    int restarts;
+    bool terminal;  /* stderr of the job is one */
+    bool crowded;   /* more threads than CPUs */
+    double started; /* ls__now() scale */
+    ls__device_plan plan;
+
+    /* Started by others: what tells this job from others on the machine. */
+    char job[256];
+} ls__place;
+
+/* Reads the environment and takes our own variable out of it. Incomplete variables are reported in
+ * one line and ignored; inconsistent ones are LS_ERR_CONFIG. */
+ls_status ls__environment_read(ls__place *out);
+
+/* The variable that tells a child its place, "NAME=value"; freed by ls__free. */
+char *ls__environment_for_child(const ls__place *place);
+
+/* Variables for OpenMP libraries, which read them when they are loaded: threads of a rank, no more
+ * than a short wait by spinning, none when crowded. */
+typedef struct ls__variable {
+    const char *name;
+    char value[16];
+} ls__variable;
+enum { LS__OPENMP_VARIABLES = 5 };
+void ls__openmp_variables(int threads, bool crowded, ls__variable out[LS__OPENMP_VARIABLES]);
+
+#endif

@@ -1,0 +1,161 @@
+/* From options to a plan: how many ranks, how long they wait, where the report goes. */
+#include "world/launch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "world/report.h"
+
+/* When this process was started, exec included; to 10 ms, in which the kernel counts. */
+static double process_started(void)
+{
+    double now = ls__now();
+    char *text;
+    size_t nbytes;
+    if (ls__file_read("/proc/self/stat", 4096, &text, &nbytes) != LS_OK) return now;
+    unsigned long long ticks = 0;
+    char *bracket = strrchr(text, ')');
+    bool ok = bracket && sscanf(bracket + 1,
+                                " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d "
+                                "%*d %*d %*d %llu",
+                                &ticks) == 1;
+    ls__free(text);
+    struct timespec boot;
+    if (!ok || clock_gettime(CLOCK_BOOTTIME, &boot) != 0) return now;
+    double age = (double)boot.tv_sec + (double)boot.tv_nsec * 1e-9 -
+                 (double)ticks / (double)sysconf(_SC_CLK_TCK);
+    return age >= 0 && age < 3600 ? now - age : now;
+}
+
+static ls_status absolute(const char *path, char out[LS_PATH_MAX])
+{
+    char folder[LS_PATH_MAX];
+    if (path[0] == '/' || !getcwd(folder, sizeof folder)) {
+        snprintf(out, LS_PATH_MAX, "%s", path);
+        return LS_OK;
+    }
+    return ls__path_join(out, folder, path);
+}
+
+/* How many devices, as text for the plan. Whoever started us as a rank has decided already; then a
+ * count on the command line must be the same one. */
+static ls_status plan_devices(const ls__options *options, const ls_world_options *program,
+                              const ls__place *place, ls__launch *out)
+{
+    const char *spec = "auto";
+    int64_t threads = 0;
+    bool chosen = ls__options_string(options, "devices", &spec) && strcmp(spec, "auto") != 0;
+    ls__options_int(options, "threads-per-device", &threads);
+    char count[16];
+    bool decided = place->by == LS__STARTED_BY_OTHERS || place->world_of_one;
+    int devices = program->one_device ? 1 : decided ? place->size : 0;
+    if (chosen || devices == 0)
+        LS_TRY(ls__devices_plan(spec, (int)threads, &out->cpus, &out->plan));
+    if (devices == 0) return LS_OK;
+    if (chosen && out->plan.count != devices && decided)
+        return ls_fail(LS_ERR_CONFIG,
+                       "--devices %s means %d ranks, but the environment says WORLD_SIZE=%d: start "
+                       "%d tasks, or leave --devices out",
+                       spec, out->plan.count, place->size, out->plan.count);
+    if (chosen && out->plan.count != devices)
+        return ls_fail(LS_ERR_CONFIG, "--devices %s: this command uses one device; leave it out",
+                       spec);
+    snprintf(count, sizeof count, "cpu:%d", devices);
+    return ls__devices_plan(count, (int)threads, &out->cpus, &out->plan);
+}
+
+ls_status ls__launch_read(const ls__options *options, const ls_world_options *program,
+                          const ls__place *place, ls__launch *out)
+{
+    memset(out, 0, sizeof *out);
+    out->started = place->by == LS__STARTED_BY_US ? place->started : process_started();
+    LS_TRY(ls__cpus_discover("/", &out->cpus));
+    if (place->by == LS__STARTED_BY_US) {
+        out->plan = place->plan;
+        out->crowded = place->crowded;
+    } else {
+        LS_TRY(plan_devices(options, program, place, out));
+        out->crowded = (int64_t)out->plan.count * out->plan.threads > out->cpus.usable;
+    }
+
+    double timeout = 300, grace = 25;
+    int64_t restarts = 0;
+    const char *report = NULL;
+    ls__options_double(options, "timeout", &timeout);
+    ls__options_double(options, "grace-period", &grace);
+    ls__options_int(options, "max-restarts", &restarts);
+    ls__options_string(options, "report", &report);
+    out->timeout_ms = timeout < 0 ? -1 : timeout > 2e6 ? 2000000000 : (int)(timeout * 1000 + 0.999);
+    out->grace = grace;
+    out->max_restarts = (int)restarts;
+    out->json = ls__options_wants(options, "json");
+    if (report && report[0]) {
+        LS_TRY(ls__report_check_path(report));
+        LS_TRY(absolute(report, out->report));
+    }
+    return LS_OK;
+}
+
+/* "--devices cpu:2", "LOCKSTEP_DEVICES", "default". */
+static const char *origin(const ls__options *options, const char *name, char out[80])
+{
+    const char *from = ls__options_origin(options, name);
+    if (!from)
+        snprintf(out, 80, "%s by default", name);
+    else if (strcmp(from, "flag") == 0)
+        snprintf(out, 80, "%s by flag", name);
+    else
+        snprintf(out, 80, "%s by %.50s", name, from);
+    return out;
+}
+
+void ls__launch_log(const ls__launch *launch, const ls__options *options, const ls__place *place)
+{
+    const ls__device_plan *plan = &launch->plan;
+    char devices[80], threads[80];
+    origin(options, "threads-per-device", threads);
+    if (place->by == LS__STARTED_BY_OTHERS || place->world_of_one)
+        snprintf(devices, sizeof devices, "devices by WORLD_SIZE");
+    else
+        origin(options, "devices", devices);
+    const char *s = plan->count == 1 ? "" : "s";
+    ls__log(LS__LOG_INFO, "1 node x %d device%s = %d rank%s: %s (%s, %s)%s%s", plan->count, s,
+            plan->count, s, plan->text, devices, threads, plan->hint[0] ? "; " : "", plan->hint);
+}
+
+char **ls__command_line(void)
+{
+    char *text;
+    size_t nbytes;
+    if (ls__file_read("/proc/self/cmdline", 16 << 20, &text, &nbytes) != LS_OK) return NULL;
+    size_t count = 0;
+    for (size_t i = 0; i < nbytes; i++) count += text[i] == '\0';
+    char **argv = ls__alloc(count + 2, sizeof *argv);
+    if (!argv) {
+        ls__free(text);
+        return NULL;
+    }
+    char *word = text;
+    for (size_t i = 0; i < count; i++) {
+        argv[i] = word;
+        word += strlen(word) + 1;
+    }
+    /* Words lie in one block; without words that block is kept in the place behind the end. */
+    if (count == 0) argv[1] = text;
+    return argv;
+}
+
+void ls__command_line_free(char **argv)
+{
+    if (!argv) return;
+    ls__free(argv[0] ? argv[0] : argv[1]);
+    ls__free(argv);
+}

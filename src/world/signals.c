@@ -1,0 +1,117 @@
+/* Signals that ask a program to stop. Handlers and not a blocked mask with signalfd, because a mask
+ * would be inherited by whatever the program starts, and threads of libraries unblock what they
+ * like. A handler has no argument of ours, hence the one static struct. */
+#include "world/signals.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+
+static const int asking[] = { SIGTERM, SIGINT, SIGUSR1 };
+enum { NASKING = sizeof asking / sizeof asking[0] };
+
+static struct {
+    atomic_int forward_fd; /* -1 = this process is the whole job */
+    atomic_int first;
+    _Atomic int64_t first_ns;
+    bool has_timer;
+    timer_t timer;
+    struct itimerspec grace;
+    struct sigaction before[NASKING];
+    bool installed;
+} state = { .forward_fd = -1 };
+
+static void say(const char *text)
+{
+    ssize_t n = write(STDERR_FILENO, text, strlen(text));
+    (void)n;
+}
+
+static void end_at_once(int number, const char *why)
+{
+    say(why);
+    _exit(128 + number);
+}
+
+static void alone(int number, const siginfo_t *info)
+{
+    int64_t now = ls__now_ns();
+    int expected = 0;
+    if (info->si_code == SI_TIMER)
+        end_at_once(atomic_load(&state.first), "lockstep: error: had not stopped within the grace "
+                                               "period: ended at once\n");
+    if (atomic_compare_exchange_strong(&state.first, &expected, number)) {
+        atomic_store(&state.first_ns, now);
+        if (state.has_timer) timer_settime(state.timer, 0, &state.grace, NULL);
+    } else if (now - atomic_load(&state.first_ns) > 1000000000) {
+        end_at_once(number, "lockstep: error: a second signal ended the program at once\n");
+    }
+}
+
+static void handle(int number, siginfo_t *info, void *context)
+{
+    (void)context;
+    int saved = errno, fd = atomic_load(&state.forward_fd);
+    if (fd >= 0) {
+        char byte = (char)number;
+        ssize_t n = write(fd, &byte, 1);
+        (void)n; /* a full pipe holds enough requests */
+    } else {
+        alone(number, info);
+    }
+    errno = saved;
+}
+
+static ls_status install(void)
+{
+    struct sigaction action = { .sa_sigaction = handle, .sa_flags = SA_SIGINFO | SA_RESTART };
+    for (int i = 0; i < NASKING; i++) sigaddset(&action.sa_mask, asking[i]);
+    for (int i = 0; i < NASKING; i++)
+        if (sigaction(asking[i], &action, &state.before[i]) != 0)
+            return ls__fail_errno(LS_ERR_INTERNAL, "sigaction");
+    state.installed = true;
+    return LS_OK;
+}
+
+ls_status ls__signals_forward(int fd)
+{
+    atomic_store(&state.forward_fd, fd);
+    return install();
+}
+
+ls_status ls__signals_alone(double grace)
+{
+    atomic_store(&state.forward_fd, -1);
+    atomic_store(&state.first, 0);
+    state.has_timer = false;
+    if (grace >= 0) {
+        struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGTERM };
+        state.has_timer = timer_create(CLOCK_MONOTONIC, &event, &state.timer) == 0;
+        state.grace.it_value.tv_sec = (time_t)grace;
+        state.grace.it_value.tv_nsec = (long)((grace - (double)(time_t)grace) * 1e9);
+        if (grace == 0) state.grace.it_value.tv_nsec = 1; /* 0 would disarm the timer */
+    }
+    return install();
+}
+
+int ls__signals_stop_request(void)
+{
+    return atomic_load(&state.first);
+}
+
+void ls__signals_restore(void)
+{
+    if (!state.installed) return;
+    for (int i = 0; i < NASKING; i++) sigaction(asking[i], &state.before[i], NULL);
+    if (state.has_timer) timer_delete(state.timer);
+    state.has_timer = false;
+    state.installed = false;
+    atomic_store(&state.forward_fd, -1);
+}

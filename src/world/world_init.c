@@ -1,0 +1,315 @@
+/* How a world comes to be: alone, as a rank of a supervisor, or as a rank that somebody else
+ * started. Whatever a start costs is paid here by every program, every time: microseconds for one
+ * device, one exec for several. */
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "world/signals.h"
+#include "world/supervisor.h"
+#include "world/world_state.h"
+
+ls_status ls__world_alloc(ls_world **out)
+{
+    ls_world *world = ls__alloc(1, sizeof *world);
+    *out = world;
+    if (!world) return LS_ERR_MEMORY;
+    world->size = 1;
+    atomic_init(&world->step, -1);
+    pthread_mutex_init(&world->lock, NULL);
+    return LS_OK;
+}
+
+void ls__world_free(ls_world *world)
+{
+    if (!world) return;
+    if (!world->shared) ls__check_set_hook(NULL, NULL);
+    ls__comm_destroy(world->comm);
+    ls__watcher_stop(world->watcher);
+    if (world->has_signals) ls__signals_restore();
+    ls__store_destroy(world->store);
+    if (world->root) ls__local_root_finish(world->root);
+    ls__core_destroy(world->core);
+    ls__board_destroy(world->board);
+    if (world->shared) {
+        if (atomic_fetch_sub(&world->shared->users, 1) == 1) {
+            ls__core_destroy(world->shared->core);
+            ls__shm_destroy(world->shared->shm);
+            ls__free(world->shared);
+        }
+    } else {
+        ls__shm_destroy(world->shm);
+    }
+    ls__options_free(world->options);
+    ls__command_line_free(world->argv);
+    pthread_mutex_destroy(&world->lock);
+    ls__free(world);
+}
+
+/* ls_check is about to end this rank: whoever watches it learns why. True: the text is told. */
+static bool on_check(void *user, ls_status status, const char *text)
+{
+    ls_world *world = user;
+    if (ls__store_fd(world->store) < 0) {
+        ls__end end = { .kind = LS__END_STATUS, .rank = world->rank, .status = status };
+        snprintf(end.said, sizeof end.said, "%s", text);
+        ls__world_report(world, &end, false);
+        return false;
+    }
+    fflush(NULL);
+    ls__frame frame = {
+        .type = LS__FRAME_FAILED, .status = status, .value = text, .nbytes = strlen(text)
+    };
+    bool sent = ls__store_send(world->store, &frame) == LS_OK;
+    if (world->root && sent) ls__local_root_reported(world->root);
+    return sent && (world->by == LS__STARTED_BY_US || world->root);
+}
+
+static ls_status connect_store(ls_world *world, int socket_fd)
+{
+    ls_status status = ls__store_create_socket(socket_fd, &world->store);
+    if (status != LS_OK) {
+        close(socket_fd);
+        return status;
+    }
+    return ls__watcher_start(
+        &(ls__watcher_options) { .store = world->store,
+                                 .shm = world->shm,
+                                 .forward_signals = !world->program.never_launch },
+        &world->watcher);
+}
+
+static ls_status create_comm(ls_world *world)
+{
+    const ls__launch *launch = &world->launch;
+    return ls__comm_shm_create(world->shm,
+                               &(ls__comm_shm_options) { .rank = world->rank,
+                                                         .size = world->size,
+                                                         .timeout_ms = launch->timeout_ms,
+                                                         .oversubscribed = launch->crowded },
+                               &world->comm);
+}
+
+/* A rank that our supervisor started: everything is inherited, nothing is negotiated. */
+static ls_status join_supervisor(ls_world *world, const ls__place *place)
+{
+    struct stat info;
+    if (fstat(place->socket_fd, &info) != 0 || !S_ISSOCK(info.st_mode))
+        return ls_fail(LS_ERR_CONFIG, "the variable LOCKSTEP__JOIN is another process's; unset it");
+    int fds[3] = { place->socket_fd, place->memory_fd, place->board_fd };
+    for (int i = 0; i < 3; i++) fcntl(fds[i], F_SETFD, FD_CLOEXEC);
+    world->terminal = place->terminal;
+    LS_TRY(ls__shm_attach(place->memory_fd, world->size, &world->shm));
+    LS_TRY(ls__board_attach(place->board_fd, world->size, &world->board));
+    LS_TRY(connect_store(world, place->socket_fd));
+    /* A pipe, read in lines: what a rank has printed before it dies shall be there. */
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    return create_comm(world);
+}
+
+static void set_openmp(const ls__launch *launch)
+{
+    ls__variable variables[LS__OPENMP_VARIABLES];
+    ls__openmp_variables(launch->plan.threads, launch->crowded, variables);
+    for (int i = 0; i < LS__OPENMP_VARIABLES; i++) setenv(variables[i].name, variables[i].value, 1);
+}
+
+/* Ranks that others started may have been given CPUs of their own, or all the same ones. Equal masks
+ * are divided as a supervisor would; different ones are used as they are. */
+static ls_status divide_cpus(ls_world *world)
+{
+    ls__launch *launch = &world->launch;
+    cpu_set_t every = launch->cpus.mask, mine;
+    bool equal = true;
+    for (int r = 0; r < world->size; r++) {
+        char key[48], *value;
+        size_t nbytes;
+        snprintf(key, sizeof key, "world/cpus/%d", r);
+        LS_TRY(ls__store_get(world->store, key, launch->timeout_ms, &value, &nbytes));
+        if (nbytes == sizeof every) {
+            cpu_set_t mask;
+            memcpy(&mask, value, sizeof mask);
+            equal = equal && CPU_EQUAL(&mask, &launch->cpus.mask);
+            CPU_OR(&every, &every, &mask);
+        }
+        ls__free(value);
+    }
+    int threads = world->size * launch->plan.threads;
+    launch->crowded = threads > (equal ? launch->cpus.usable : CPU_COUNT(&every));
+    launch->plan.pin = launch->plan.pin && equal;
+    if (!launch->plan.pin) return LS_OK;
+    ls__device_cpus(&launch->plan, &launch->cpus, world->local_rank, &mine);
+    sched_setaffinity(0, sizeof mine, &mine); /* a wish */
+    return LS_OK;
+}
+
+/* Everybody's mask is known when all have come. */
+static ls_status come_together(ls_world *world)
+{
+    char key[48];
+    snprintf(key, sizeof key, "world/cpus/%d", world->rank);
+    const cpu_set_t *mask = &world->launch.cpus.mask;
+    LS_TRY(ls__store_set(world->store, key, mask, sizeof *mask));
+    ls_status status =
+        ls__store_barrier(world->store, "rendezvous", world->size, world->launch.timeout_ms);
+    if (status == LS_ERR_TIMEOUT)
+        return ls_fail(status,
+                       "%s within %g s; ranks on another machine need an engine that this version "
+                       "does not have",
+                       ls_error_text(), world->launch.timeout_ms * 1e-3);
+    return status;
+}
+
+/* A rank that somebody else started. */
+static ls_status join_others(ls_world *world, const ls__place *place)
+{
+    ls__meeting meeting;
+    ls_status status = ls__local_meet(place, &world->launch, &meeting);
+    world->shm = meeting.shm;
+    world->board = meeting.board;
+    world->root = meeting.root;
+    if (status == LS_OK) {
+        status = connect_store(world, meeting.socket_fd);
+        meeting.socket_fd = -1;
+    }
+    if (meeting.socket_fd >= 0) close(meeting.socket_fd);
+    LS_TRY(status);
+    world->terminal = isatty(STDERR_FILENO);
+    LS_TRY(come_together(world));
+    if (world->root) ls__local_root_complete(world->root);
+    LS_TRY(divide_cpus(world));
+    set_openmp(&world->launch);
+    return create_comm(world);
+}
+
+static ls_status be_alone(ls_world *world)
+{
+    world->terminal = isatty(STDERR_FILENO);
+    set_openmp(&world->launch);
+    LS_TRY(ls__core_create(&world->core));
+    LS_TRY(ls__store_create_direct(world->core, 0, &world->store));
+    if (!world->program.never_launch) {
+        LS_TRY(ls__signals_alone(world->launch.grace));
+        world->has_signals = true;
+    }
+    return create_comm(world);
+}
+
+/* --help and --version end the program; nothing has been started yet. */
+static void answer_questions(const ls_world *world)
+{
+    bool help = ls__options_wants(world->options, "help");
+    if (!help && !ls__options_wants(world->options, "version")) return;
+    const char *name = world->argv && world->argv[0] ? world->argv[0] : "program";
+    const char *slash = strrchr(name, '/');
+    if (slash) name = slash + 1;
+    if (help) {
+        char *text = ls__options_help(world->options, name, &world->program);
+        fputs(text ? text : ls_error_text(), stdout);
+        ls__free(text);
+    } else {
+        printf("%s (lockstep %s)\n", name, ls_version());
+    }
+    exit(fflush(stdout) == 0 ? 0 : 74);
+}
+
+static void set_log(const ls_world *world)
+{
+    const char *text = "info";
+    ls__log_level level = LS__LOG_INFO;
+    ls__options_string(world->options, "log-level", &text);
+    if (ls__log_parse_level(text, &level)) ls__log_set_level(level);
+    ls__log_set_quiet(world->rank != 0);
+}
+
+/* Reads the command line and the environment: who this process is and what is asked for. */
+static ls_status read_request(ls_world *world, int *argc, char ***argv, ls__place *place)
+{
+    ls_status where = ls__environment_read(place);
+    char text[1024];
+    snprintf(text, sizeof text, "%s", where == LS_OK ? "" : ls_error_text());
+    world->argv = ls__command_line();
+    LS_TRY(ls__options_parse(argc, argv, &world->program, &world->options));
+    if (!world->program.never_launch) answer_questions(world);
+    world->by = place->by;
+    world->rank = place->rank;
+    world->size = place->size;
+    world->local_rank = place->local_rank;
+    world->restarts = place->restarts;
+    set_log(world);
+    ls_status status = ls__launch_read(world->options, &world->program, place, &world->launch);
+    return where == LS_OK ? status : ls_fail(where, "%s", text);
+}
+
+static bool wants_supervisor(const ls_world *world)
+{
+    return world->by == LS__STARTED_ALONE && !world->program.never_launch &&
+           (world->launch.plan.count > 1 || world->launch.max_restarts > 0);
+}
+
+/* This process becomes the supervisor; it comes back only when it cannot. */
+static ls_status supervise(ls_world *world)
+{
+    int code;
+    LS_TRY(ls__supervise(&world->launch, &code));
+    ls__world_free(world);
+    exit(code);
+}
+
+/* The world could not be made: the report says why. */
+static void report_failure(ls_world *world, ls_status status)
+{
+    ls__end end = { .kind = LS__END_STATUS,
+                    .rank = world->rank,
+                    .status = status,
+                    .joining = world->by == LS__STARTED_BY_OTHERS };
+    char text[sizeof end.said];
+    snprintf(text, sizeof text, "%s", ls_error_text());
+    snprintf(end.said, sizeof end.said, "%s", text);
+    if (world->store && ls__store_fd(world->store) >= 0)
+        on_check(world, status, text);
+    else if (world->by != LS__STARTED_BY_US)
+        ls__world_report(world, &end, false);
+    ls_fail(status, "%s", text);
+}
+
+ls_status ls_world_init(int *argc, char ***argv, const ls_world_options *options, ls_world **out)
+{
+    *out = NULL;
+    ls__place place;
+    ls_world *world;
+    LS_TRY(ls__world_alloc(&world));
+    if (options) world->program = *options;
+    ls_status status = read_request(world, argc, argv, &place);
+    if (status == LS_OK && place.by != LS__STARTED_BY_US && world->rank == 0 &&
+        !world->program.one_device && !world->program.never_launch)
+        ls__launch_log(&world->launch, world->options, &place);
+    bool usage = status != LS_OK;
+    if (status == LS_OK) {
+        if (wants_supervisor(world))
+            status = supervise(world);
+        else if (place.by == LS__STARTED_BY_US)
+            status = join_supervisor(world, &place);
+        else if (place.by == LS__STARTED_BY_OTHERS)
+            status = join_others(world, &place);
+        else
+            status = be_alone(world);
+    }
+    if (status != LS_OK) {
+        bool embedded = world->program.never_launch;
+        report_failure(world, status);
+        ls__world_free(world);
+        if (usage && !embedded) ls_check(status); /* prints and exits with 2 */
+        return status;
+    }
+    ls__check_set_hook(on_check, world);
+    *out = world;
+    return LS_OK;
+}

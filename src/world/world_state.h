@@ -1,0 +1,56 @@
+/* What a world is made of; seen by this room's files only. */
+#ifndef LS_WORLD_STATE_H
+#define LS_WORLD_STATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "world/local_root.h"
+#include "world/report.h"
+#include "world/store_client.h"
+#include "world/watcher.h"
+#include "world/world_internal.h"
+
+/* What ranks that are threads of one process share. */
+typedef struct ls__shared_world {
+    atomic_int users;
+    ls__core *core;
+    ls__shm *shm;
+} ls__shared_world;
+
+struct ls_world {
+    int rank, size, local_rank;
+    ls__started_by by;
+    ls_world_options program;
+    ls__options *options;
+    ls__launch launch;
+    char **argv; /* as typed; NULL-ended */
+    int restarts;
+    bool terminal;
+
+    ls__shm *shm; /* NULL: alone */
+    ls_comm *comm;
+    ls__store *store;
+    ls__board *board; /* NULL: see step */
+    ls__watcher *watcher;
+    ls__local_root *root;
+    ls__shared_world *shared; /* ranks as threads */
+    ls__core *core;           /* alone */
+    bool has_signals;         /* alone: handlers are installed */
+
+    _Atomic int64_t step; /* without a board */
+    pthread_mutex_t lock; /* of all below */
+    char folder[LS_PATH_MAX], checkpoint[LS_PATH_MAX];
+    int64_t next_progress_ns;
+    int64_t nonce; /* ls_world_once calls so far */
+    int stopped;   /* signal of an agreed stop */
+};
+
+/* A zeroed world with its lock; ls__world_free frees whatever has been filled in. */
+ls_status ls__world_alloc(ls_world **out);
+void ls__world_free(ls_world *world);
+
+/* The report of a program that is a whole job by itself. */
+void ls__world_report(ls_world *world, const ls__end *end, bool print);
+
+#endif
