@@ -203,11 +203,10 @@ static ls_status be_alone(ls_world *world)
 }
 
 /* --help and --version end the program; nothing has been started yet. */
-static void answer_questions(const ls_world *world)
+static void answer_questions(const ls_world *world, const char *name)
 {
     bool help = ls__options_wants(world->options, "help");
     if (!help && !ls__options_wants(world->options, "version")) return;
-    const char *name = world->argv && world->argv[0] ? world->argv[0] : "program";
     const char *slash = strrchr(name, '/');
     if (slash) name = slash + 1;
     if (help) {
@@ -237,7 +236,9 @@ static ls_status read_request(ls_world *world, int *argc, char ***argv, ls__plac
     snprintf(text, sizeof text, "%s", where == LS_OK ? "" : ls_error_text());
     world->argv = ls__command_line();
     LS_TRY(ls__options_parse(argc, argv, &world->program, &world->options));
-    if (!world->program.never_launch) answer_questions(world);
+    /* argv[0] as main has it, not as typed: a subcommand's is "lockstep train image". */
+    const char *name = argv && *argv && (*argv)[0] ? (*argv)[0] : "program";
+    if (!world->program.never_launch) answer_questions(world, name);
     world->by = place->by;
     world->rank = place->rank;
     world->size = place->size;
