@@ -2,8 +2,8 @@
  * losses, in f32.
  *
  * f32 losses have some 1e-7 of noise, which a difference divides by the step; a large step meets
- * the curvature, or the corner of a relu. So each element gets several steps, from large to small, with
- * Richardson's extrapolation between neighbours, and passes with the first that agrees: a wrong
+ * the curvature, or the corner of a relu. So each element gets several steps, from large to small,
+ * with Richardson's extrapolation between neighbours, and passes with the first that agrees: a wrong
  * gradient agrees with none. Some tens of elements of each parameter on a few samples are enough to
  * find a wrong rule; this runs once, before a training. */
 #include "graph/construct.h"

@@ -1,5 +1,6 @@
 /* Gradients of every operation's rule and of whole networks against central differences, both in
- * double precision by the reference executor: the rules are right or wrong by orders of magnitude. */
+ * double precision by the reference executor: the rules are right or wrong by orders of magnitude.
+ */
 #include "testing.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Building graphs: what each stage keeps, the order of parameters, the first failure and its text. */
+/* Building graphs: what each stage keeps, the order of parameters, the first failure's text. */
 #include "testing.h"
 
 #include <math.h>

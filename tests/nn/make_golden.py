@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""Writes tests/nn/golden/*.safetensors: what PyTorch computes, in double precision, for operations on
+odd shapes. Run with Debian's python3-torch; the files are checked in, so tests do not need it.
+
+A file holds arrays: input.NAME, param.NAME, out.NAME, grad.NAME (of parameters and inputs) and
+sum.NAME (running statistics); its metadata say which operation and with which options. The objective
+is the sum of out.y * input.g, or of the losses."""
+import json
+import os
+import struct
+
+import torch
+import torch.nn.functional as F
+
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden")
+TYPES = {torch.float32: "F32", torch.int32: "I32", torch.int64: "I64", torch.uint8: "U8"}
+
+
+def save(name, arrays, **metadata):
+    header = {"__metadata__": {k: str(v) for k, v in metadata.items()}}
+    blobs, at = [], 0
+    for key, value in sorted(arrays.items()):
+        value = value.detach()
+        value = value.float() if value.dtype == torch.float64 else value
+        blob = value.contiguous().numpy().tobytes()
+        header[key] = {"dtype": TYPES[value.dtype], "shape": list(value.shape), "data_offsets": [at, at + len(blob)]}
+        blobs.append(blob)
+        at += len(blob)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(os.path.join(FOLDER, name + ".safetensors"), "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + b"".join(blobs))
+
+
+def normal(*shape, scale=1.0):
+    """Values that f32 holds exactly, so that both sides start from the same numbers."""
+    return (scale * torch.randn(*shape)).float().double().requires_grad_()
+
+
+def objective(arrays, y):
+    """The sum of y * g; fills out.y, input.g and the gradients of all inputs and parameters."""
+    g = normal(*y.shape).detach()
+    (y * g).sum().backward()
+    arrays.update({"out.y": y, "input.g": g})
+    gradients(arrays)
+
+
+def gradients(arrays):
+    for key, value in list(arrays.items()):
+        kind, name = key.split(".", 1)
+        if kind in ("input", "param") and value.dtype == torch.float64 and value.grad is not None:
+            arrays["grad." + name] = value.grad
+
+
+def linear(name, batch, inputs, features):
+    x, w, b = normal(batch, inputs), normal(features, inputs), normal(features)
+    arrays = {"input.x": x, "param.layer.weight": w, "param.layer.bias": b}
+    objective(arrays, F.linear(x, w, b))
+    save(name, arrays, op="linear", features=features)
+
+
+def conv(name, batch, channels, height, width, out, kernel, stride=1, padding=0, bias=True):
+    x, w = normal(batch, channels, height, width), normal(out, channels, kernel, kernel)
+    arrays = {"input.x": x, "param.layer.weight": w}
+    if bias:
+        arrays["param.layer.bias"] = normal(out)
+    objective(arrays, F.conv2d(x, w, arrays.get("param.layer.bias"), stride, padding))
+    save(name, arrays, op="conv2d", channels=out, kernel=kernel, stride=stride, padding=padding, bias=int(bias))
+
+
+def pool(name, op, batch, channels, height, width, size=0, ties=False):
+    x = normal(batch, channels, height, width)
+    if ties:
+        x = x.detach().round().requires_grad_()
+    arrays = {"input.x": x}
+    forward = {"max_pool2d": lambda: F.max_pool2d(x, size), "avg_pool2d": lambda: F.avg_pool2d(x, size),
+               "global_avg_pool2d": lambda: x.mean((2, 3))}[op]
+    objective(arrays, forward())
+    save(name, arrays, op=op, size=size)
+
+
+def normalize(x, w, b, group, sums):
+    """Batch norm by groups of consecutive samples; sums: name -> running sum of statistics."""
+    parts = []
+    for part in x.split(group):
+        mean, variance = torch.zeros_like(w), torch.ones_like(w)
+        n = part.numel() // part.shape[1]
+        if n > 1:
+            parts.append(F.batch_norm(part, mean, variance, w, b, True, 1.0, 1e-5))
+        else:  # PyTorch refuses a single value
+            mean, variance = part.detach().reshape(-1), torch.zeros_like(w)
+            parts.append((part - part) * w.reshape(1, -1) + b.reshape(1, -1))
+        sums["mean"] += len(part) * mean.detach()
+        sums["var"] += len(part) * variance.detach()
+    return torch.cat(parts)
+
+
+def batch_norm(name, group, *shape):
+    x, w, b = normal(*shape), normal(shape[1]), normal(shape[1])
+    x = (x.detach() * 2 + 3).float().double().requires_grad_()
+    arrays = {"input.x": x, "param.layer.weight": w, "param.layer.bias": b}
+    sums = {"mean": torch.zeros(shape[1]).double(), "var": torch.zeros(shape[1]).double()}
+    y = normalize(x, w, b, group, sums)
+    arrays["sum.layer.running_mean"], arrays["sum.layer.running_var"] = sums["mean"], sums["var"]
+    objective(arrays, y)
+    save(name, arrays, op="batch_norm", group=group)
+
+
+def batch_norm_inference(name, *shape):
+    x, w, b, m = normal(*shape), normal(shape[1]), normal(shape[1]), normal(shape[1]).detach()
+    v = (normal(shape[1]).detach().abs() + 0.1).float().double()
+    y = F.batch_norm(x, m, v, w, b, False, 0.1, 1e-5)
+    save(name, {"input.x": x, "param.layer.weight": w, "param.layer.bias": b, "param.layer.running_mean": m,
+                "param.layer.running_var": v, "out.y": y}, op="batch_norm", stage="predict")
+
+
+def cross_entropy(name, kind, scale, classes, *shape):
+    scores = normal(*shape, classes, scale=scale)
+    labels = torch.randint(0, classes, shape).to(kind)
+    if kind != torch.uint8:
+        labels.view(-1)[1::3] = -100
+    flat = scores.reshape(-1, classes)
+    losses = F.cross_entropy(flat, labels.reshape(-1).long(), reduction="none").reshape(shape)
+    correct = (scores.argmax(-1) == labels).double()
+    weights = (labels.long() != -100).double()
+    losses.sum().backward()
+    arrays = {"input.x": scores, "input.label": labels, "out.loss": losses, "out.accuracy": correct,
+              "out.weights": weights, "grad.x": scores.grad}
+    save(name, arrays, op="cross_entropy")
+
+
+def residual_block(name, batch, channels, height, width, out, group, classes):
+    """Two convolutions with norms, a strided shortcut, pool, head, loss: how layers work together."""
+    x = normal(batch, channels, height, width)
+    p = {}
+
+    def conv_norm(x, key, inputs, kernel, stride, padding):
+        p[key + ".weight"] = normal(out, inputs, kernel, kernel, scale=0.3)
+        p[key + "_norm.weight"], p[key + "_norm.bias"] = normal(out), normal(out)
+        sums = {"mean": torch.zeros(out).double(), "var": torch.zeros(out).double()}
+        return normalize(F.conv2d(x, p[key + ".weight"], None, stride, padding), p[key + "_norm.weight"],
+                         p[key + "_norm.bias"], group, sums)
+
+    h = conv_norm(torch.relu(conv_norm(x, "conv1", channels, 3, 2, 1)), "conv2", out, 3, 1, 1)
+    h = torch.relu(h + conv_norm(x, "shortcut", channels, 1, 2, 0))
+    p["head.weight"], p["head.bias"] = normal(classes, out), normal(classes)
+    labels = torch.randint(0, classes, (batch,)).int()
+    losses = F.cross_entropy(F.linear(h.mean((2, 3)), p["head.weight"], p["head.bias"]), labels.long(), reduction="none")
+    losses.sum().backward()
+    arrays = {"param." + key: value for key, value in p.items()}
+    arrays.update({"input.x": x, "input.label": labels, "out.loss": losses})
+    gradients(arrays)
+    save(name, arrays, op="residual_block", channels=out, group=group, classes=classes)
+
+
+def main():
+    os.makedirs(FOLDER, exist_ok=True)
+    torch.manual_seed(20261201)
+    linear("linear_1_1_1", 1, 1, 1)
+    linear("linear_1_17_5", 1, 17, 5)
+    linear("linear_7_33_19", 7, 33, 19)
+    linear("linear_16_16_32", 16, 16, 32)
+    conv("conv_1_1_5x7_k1", 1, 1, 5, 7, 1, 1)
+    conv("conv_2_3_7x9_k3_p1", 2, 3, 7, 9, 5, 3, padding=1)
+    conv("conv_3_17_6x5_k3_s2_p1", 3, 17, 6, 5, 19, 3, stride=2, padding=1)
+    conv("conv_2_16_4x4_k3_p1_nobias", 2, 16, 4, 4, 16, 3, padding=1, bias=False)
+    conv("conv_5_2_11x8_k5_s2_p2", 5, 2, 11, 8, 3, 5, stride=2, padding=2)
+    conv("conv_1_3_8x7_k2_s3", 1, 3, 8, 7, 2, 2, stride=3)
+    conv("conv_2_1_3x3_k7_p3", 2, 1, 3, 3, 4, 7, padding=3)
+    pool("max_pool_2_3_7x6_2", "max_pool2d", 2, 3, 7, 6, 2)
+    pool("max_pool_1_17_9x10_3_ties", "max_pool2d", 1, 17, 9, 10, 3, ties=True)
+    pool("avg_pool_2_3_7x6_2", "avg_pool2d", 2, 3, 7, 6, 2)
+    pool("avg_pool_3_1_5x5_3", "avg_pool2d", 3, 1, 5, 5, 3)
+    pool("global_avg_pool_2_19_3x5", "global_avg_pool2d", 2, 19, 3, 5)
+    batch_norm("batch_norm_7_5_4x3_g3", 3, 7, 5, 4, 3)
+    batch_norm("batch_norm_9_17_g4", 4, 9, 17)
+    batch_norm("batch_norm_5_16_3x3_g16", 16, 5, 16, 3, 3)
+    batch_norm("batch_norm_3_1_2x1_g1", 1, 3, 1, 2, 1)
+    batch_norm_inference("batch_norm_predict_3_7_2x5", 3, 7, 2, 5)
+    batch_norm_inference("batch_norm_predict_4_17", 4, 17)
+    cross_entropy("cross_entropy_1_10", torch.int32, 1, 10, 1)
+    cross_entropy("cross_entropy_13_17_i64", torch.int64, 3, 17, 13)
+    cross_entropy("cross_entropy_5_3_7", torch.int32, 2, 7, 5, 3)
+    cross_entropy("cross_entropy_6_11_u8_large", torch.uint8, 300, 11, 6)
+    residual_block("residual_block_5_3_7x6_g2", 5, 3, 7, 6, 6, 2, 4)
+
+
+main()

@@ -1,0 +1,217 @@
+/* Layers against PyTorch's numbers (golden/, by make_golden.py): outputs, losses, gradients and
+ * statistics, on the plain executor and on the CPU backend. */
+#include "golden.h"
+
+#include <dirent.h>
+#include <math.h>
+
+#include <lockstep/nn.h>
+
+#include "testing.h"
+
+static const double tolerance = 2e-5; /* of an array's largest value */
+
+/* --- the operations of the files --- */
+
+static ls_tensor *layer(ls_graph *g, const golden *file, ls_tensor *x)
+{
+    const char *op = golden_text(file, "op");
+    int size = (int)golden_int(file, "size");
+    if (!strcmp(op, "linear")) return ls_linear(x, "layer", golden_int(file, "features"));
+    if (!strcmp(op, "max_pool2d")) return ls_max_pool2d(x, size);
+    if (!strcmp(op, "avg_pool2d")) return ls_avg_pool2d(x, size);
+    if (!strcmp(op, "global_avg_pool2d")) return ls_global_avg_pool2d(x);
+    if (!strcmp(op, "conv2d"))
+        return ls_conv2d(x, "layer",
+                         &(ls_conv2d_options) { .channels = golden_int(file, "channels"),
+                                                .kernel = (int)golden_int(file, "kernel"),
+                                                .stride = (int)golden_int(file, "stride"),
+                                                .padding = (int)golden_int(file, "padding"),
+                                                .no_bias = !golden_int(file, "bias") });
+    if (!strcmp(op, "batch_norm"))
+        return ls_batch_norm_with(
+            x, "layer", &(ls_batch_norm_options) { .group = (int)golden_int(file, "group") });
+    fail_msg("operation %s", op);
+    (void)g;
+    return NULL;
+}
+
+static ls_tensor *conv_norm(ls_tensor *x, const golden *file, const char *name, int kernel,
+                            int stride, int padding)
+{
+    char norm[64];
+    snprintf(norm, sizeof norm, "%s_norm", name);
+    x = ls_conv2d(x, name,
+                  &(ls_conv2d_options) { .channels = golden_int(file, "channels"),
+                                         .kernel = kernel,
+                                         .stride = stride,
+                                         .padding = padding,
+                                         .no_bias = true });
+    return ls_batch_norm_with(x, norm,
+                              &(ls_batch_norm_options) { .group = (int)golden_int(file, "group") });
+}
+
+static ls_tensor *residual_block(ls_tensor *x, const golden *file)
+{
+    ls_tensor *h = conv_norm(x, file, "conv1", 3, 2, 1);
+    h = conv_norm(ls_relu(h), file, "conv2", 3, 1, 1);
+    h = ls_relu(ls_add(h, conv_norm(x, file, "shortcut", 1, 2, 0)));
+    return ls_linear(ls_global_avg_pool2d(h), "head", golden_int(file, "classes"));
+}
+
+static void step(ls_graph *g, void *user)
+{
+    const golden *file = user;
+    const char *op = golden_text(file, "op");
+    ls_tensor *x = ls_input(g, "x");
+    if (golden_find(file, "input", "label")) {
+        ls_tensor *y = ls_input(g, "label");
+        if (!strcmp(op, "residual_block")) x = residual_block(x, file);
+        ls_minimize(g, ls_cross_entropy(x, y), NULL);
+        if (golden_find(file, "out", "accuracy")) ls_report(g, "accuracy", ls_accuracy(x, y));
+        return;
+    }
+    ls_tensor *y = layer(g, file, x);
+    if (ls_graph_stage(g) == LS_STAGE_PREDICT) {
+        ls_output(g, "y", y);
+        return;
+    }
+    ls_minimize(g, ls_mul(y, ls_input(g, "g")), NULL);
+    ls_report(g, "y", y);
+}
+
+/* --- comparing --- */
+
+static void compare(const char *what, const float *values, const ls_array *expected)
+{
+    const float *wanted = expected->data;
+    int64_t count = ls_array_count(expected);
+    double largest = 1e-3;
+    for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs((double)wanted[i]));
+    for (int64_t i = 0; i < count; i++) {
+        double off = fabs((double)values[i] - (double)wanted[i]);
+        if (!(off <= tolerance * largest))
+            fail_msg("%s[%lld] is %.8g, PyTorch says %.8g", what, (long long)i, (double)values[i],
+                     (double)wanted[i]);
+    }
+}
+
+static void compare_result(const char *what, const ls_array *values, const ls_array *expected)
+{
+    assert_int_equal(values->type, LS_DTYPE_F32);
+    assert_int_equal(values->rank, expected->rank);
+    for (int i = 0; i < values->rank; i++) assert_int_equal(values->shape[i], expected->shape[i]);
+    compare(what, values->data, expected);
+}
+
+static void compare_array(execution *e, const golden_array *a)
+{
+    const char *name = strchr(a->name, '.') + 1;
+    char gradient[96];
+    int64_t count;
+    ls_array values;
+    snprintf(gradient, sizeof gradient, "gradient of %s", name);
+    if (!strncmp(a->name, "out.", 4)) {
+        values = strcmp(name, "weights") ? execution_result(e, name) : execution_weights(e, "loss");
+        compare_result(a->name, &values, &a->array);
+    } else if (!strncmp(a->name, "grad.", 5) && !execution_grad(e, name, &count)) {
+        values = execution_result(e, gradient);
+        compare_result(a->name, &values, &a->array);
+    } else if (!strncmp(a->name, "grad.", 5) || !strncmp(a->name, "sum.", 4)) {
+        const float *grad = execution_grad(e, name, &count);
+        assert_int_equal(count, ls_array_count(&a->array));
+        compare(a->name, grad, &a->array);
+    }
+}
+
+/* Every parameter of the graph has to be in the file, except the head's statistics of a block. */
+static void set_values(execution *e, const golden *file, const ls_field *fields, int nfields)
+{
+    for (int i = 0; i < nfields; i++)
+        e->fields[i] = golden_find(file, "input", fields[i].name)->data;
+    for (int i = 0; i < file->count; i++) {
+        const golden_array *a = &file->arrays[i];
+        int64_t count = 0;
+        if (strncmp(a->name, "param.", 6) != 0) continue;
+        float *param = execution_param(e, a->name + 6, &count);
+        assert_non_null(param);
+        assert_int_equal(count, ls_array_count(&a->array));
+        memcpy(param, a->array.data, (size_t)count * sizeof *param);
+    }
+}
+
+static int list_fields(const golden *file, ls_field *fields, int64_t *batch)
+{
+    int n = 0;
+    for (int i = 0; i < file->count; i++) {
+        const golden_array *a = &file->arrays[i];
+        if (strncmp(a->name, "input.", 6) != 0) continue;
+        fields[n] = (ls_field) { a->name + 6, a->array.type, a->array.rank - 1, { 0 } };
+        memcpy(fields[n].shape, a->array.shape + 1, 5 * sizeof(int64_t));
+        *batch = a->array.shape[0];
+        n++;
+    }
+    return n;
+}
+
+static void check_file(const ls__backend *backend, const char *path)
+{
+    golden file;
+    ls_field fields[4];
+    execution e;
+    golden_load(&file, path);
+    bool predict = golden_text(&file, "stage") != NULL;
+    ls__graph_options options = { .stage = predict ? LS_STAGE_PREDICT : LS_STAGE_TRAIN,
+                                  .input_gradients = true,
+                                  .fields = fields };
+    options.nfields = list_fields(&file, fields, &options.batch);
+    execution_open(&e, backend, step, &file, &options);
+    set_values(&e, &file, fields, options.nfields);
+    for (int run = 0; run < 2; run++) { /* what the first leaves behind changes nothing */
+        assert_ok(execution_run(&e));
+        for (int i = 0; i < file.count; i++) compare_array(&e, &file.arrays[i]);
+    }
+    execution_close(&e);
+    golden_free(&file);
+}
+
+static void check_folder(const ls__backend *backend)
+{
+    char folder[512], path[1024];
+    int files = 0;
+    snprintf(folder, sizeof folder, "%s/tests/nn/golden", getenv("LS_SOURCE_DIR"));
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        if (!strstr(entry->d_name, ".safetensors")) continue;
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        print_message("%s: %s\n", backend->name, entry->d_name);
+        check_file(backend, path);
+        files++;
+    }
+    closedir(dir);
+    assert_true(files >= 27);
+}
+
+static void test_plain_executor(void **state)
+{
+    (void)state;
+    check_folder(&reference_backend);
+}
+
+static void test_cpu_backend(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= 3; threads++) {
+        const ls__backend *cpu;
+        if (ls__backend_open("cpu", threads, &cpu) != LS_OK) skip(); /* until it is there */
+        check_folder(cpu);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_plain_executor),
+                                        cmocka_unit_test(test_cpu_backend) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
