@@ -8,7 +8,7 @@ enum { GOLDEN_ARRAYS = 48 };
 
 typedef struct golden_array {
     char name[64];
-    ls_array array; /* data inside the file's */
+    ls_array array; /* its data aligned to 64 */
 } golden_array;
 
 typedef struct golden {

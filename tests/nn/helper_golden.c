@@ -16,7 +16,8 @@ static ls_dtype type_of(const char *name)
     return LS_DTYPE_U8;
 }
 
-static void add_array(golden *g, const char *name, const json_t *entry, char *data)
+/* Copied: a batch's fields are aligned, what lies in a file is not. */
+static void add_array(golden *g, const char *name, const json_t *entry, const char *data)
 {
     assert_true(g->count < GOLDEN_ARRAYS && strlen(name) < sizeof g->arrays->name);
     golden_array *a = &g->arrays[g->count++];
@@ -30,6 +31,10 @@ static void add_array(golden *g, const char *name, const json_t *entry, char *da
     };
     for (int i = 0; i < a->array.rank; i++)
         a->array.shape[i] = json_integer_value(json_array_get(shape, (size_t)i));
+    size_t nbytes = (size_t)ls_array_count(&a->array) * ls_dtype_size(a->array.type);
+    a->array.data = aligned_alloc(64, (nbytes + 63) / 64 * 64);
+    data += json_integer_value(json_array_get(json_object_get(entry, "data_offsets"), 0));
+    memcpy(a->array.data, data, nbytes);
 }
 
 void golden_load(golden *g, const char *path)
@@ -56,6 +61,7 @@ void golden_load(golden *g, const char *path)
 
 void golden_free(golden *g)
 {
+    for (int i = 0; i < g->count; i++) free(g->arrays[i].array.data);
     json_decref(g->metadata);
     ls__free(g->file);
 }
