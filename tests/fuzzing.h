@@ -1,6 +1,6 @@
 /* Fuzzing without a fuzzer: the drivers that ctest runs feed an entry with its seeds and with a
- * fixed number of mutations of them, the same ones on every machine. With clang, -DLS_FUZZ=ON
- * builds the same entries for libFuzzer. */
+ * fixed number of mutations of them, the same ones on every machine. The preset fuzz (clang) builds
+ * the same entries for libFuzzer. */
 #ifndef LS_FUZZING_H
 #define LS_FUZZING_H
 
