@@ -14,7 +14,7 @@
 
 /* --- the table of this program --- */
 
-static ls__option *find(const ls__options *o, const char *name, size_t length)
+ls__option *ls__option_find(const ls__options *o, const char *name, size_t length)
 {
     for (int i = 0; i < o->count; i++) {
         const char *candidate = o->options[i].row.name;
@@ -37,7 +37,7 @@ static ls_status add_program_flag(ls__options *o, const ls_flag *flag)
         return ls_fail(LS_ERR_ARG,
                        "flag \"%.40s\" of this program: needs a name of a-z, 0-9 and - and a value",
                        flag->name ? flag->name : "");
-    if (find(o, flag->name, strlen(flag->name)))
+    if (ls__option_find(o, flag->name, strlen(flag->name)))
         return ls_fail(LS_ERR_ARG, "flag \"%s\" of this program: the name is taken", flag->name);
     ls__option option = { .flag = flag,
                           .row = { .name = flag->name,
@@ -100,7 +100,7 @@ static ls_status build_table(ls__options *o, const ls_world_options *program,
 static ls_status set_default(ls__options *o, const char *text)
 {
     size_t length = strcspn(text, "=");
-    ls__option *option = find(o, text, length);
+    ls__option *option = ls__option_find(o, text, length);
     if (!option || option->flag || text[length] != '=')
         return ls_fail(LS_ERR_ARG, "default \"%.64s\" of this program: no such flag of ours", text);
     option->program_default = text + length + 1;
@@ -161,7 +161,7 @@ static ls_status take_flag(command_line *line, char *word)
     const char *name = word + 2;
     size_t length = strcspn(name, "=");
     const char *inline_value = name[length] == '=' ? name + length + 1 : NULL;
-    ls__option *option = find(line->o, name, length);
+    ls__option *option = ls__option_find(line->o, name, length);
     char given[64];
     if (option && option->row.type == LS__OPTION_BOOL)
         return set_from_flag(option, option->row.name, inline_value ? inline_value : "true");
@@ -174,7 +174,7 @@ static ls_status take_flag(command_line *line, char *word)
         return set_from_flag(option, given, line->argv[line->next++]);
     }
     if (strncmp(name, "no-", 3) == 0 && !inline_value) {
-        option = find(line->o, name + 3, length - 3);
+        option = ls__option_find(line->o, name + 3, length - 3);
         if (option && option->row.type == LS__OPTION_BOOL)
             return set_from_flag(option, option->row.name, "false");
     }
@@ -187,7 +187,7 @@ static ls_status take_word(command_line *line)
 {
     char *word = line->argv[line->next++];
     bool is_flag = word[0] == '-' && word[1] != '\0';
-    ls__option *help = find(line->o, "help", 4);
+    ls__option *help = ls__option_find(line->o, "help", 4);
     if (help && strcmp(word, "-h") == 0) return set_from_flag(help, "-h", "true");
     if (is_flag && word[1] == '-') return take_flag(line, word);
     if (line->program->keep_unknown_flags || (!is_flag && line->program->arguments)) {
@@ -241,8 +241,8 @@ static void variable_of(const char *name, char out[64])
     for (int i = 0; i < n; i++) out[i] = out[i] == '-' ? '_' : (char)toupper((unsigned char)out[i]);
 }
 
-/* An empty variable counts as unset. One that a flag outranks is not looked at: a flag must be a way
- * around a bad environment. */
+/* An empty variable counts as unset. One that a flag outranks is not looked at: a flag must be a
+ * way around a bad environment. */
 static ls_status read_variables(ls__options *o)
 {
     for (int i = 0; i < o->count; i++) {
@@ -317,115 +317,4 @@ void ls__options_free(ls__options *o)
     for (int i = 0; i < o->count; i++) ls__free(o->options[i].origin);
     ls__free(o->options);
     ls__free(o);
-}
-
-/* --- what was set --- */
-
-/* NULL when it was not set, or when this program does not know it. */
-static const ls__option_value *value_of(const ls__options *o, const char *name,
-                                        ls__option_type type, ls__option_type or_type)
-{
-    const ls__option *option = find(o, name, strlen(name));
-    if (!option) {
-        bool in_table = false;
-        for (int i = 0; i < ls__option_table_size; i++)
-            in_table |= strcmp(ls__option_table[i].name, name) == 0;
-        LS_ASSERT(in_table);
-        return NULL;
-    }
-    LS_ASSERT(option->row.type == type || option->row.type == or_type);
-    return option->origin || option->program_default ? &option->value : NULL;
-}
-
-bool ls__options_int(const ls__options *o, const char *name, int64_t *value)
-{
-    const ls__option_value *v = value_of(o, name, LS__OPTION_INT, LS__OPTION_INT);
-    if (v) *value = v->i;
-    return v != NULL;
-}
-
-bool ls__options_double(const ls__options *o, const char *name, double *value)
-{
-    const ls__option_value *v = value_of(o, name, LS__OPTION_DOUBLE, LS__OPTION_DURATION);
-    if (v) *value = v->d;
-    return v != NULL;
-}
-
-bool ls__options_string(const ls__options *o, const char *name, const char **value)
-{
-    const ls__option_value *v = value_of(o, name, LS__OPTION_STRING, LS__OPTION_CHOICE);
-    if (v) *value = v->s;
-    return v != NULL;
-}
-
-bool ls__options_bool(const ls__options *o, const char *name, bool *value)
-{
-    const ls__option_value *v = value_of(o, name, LS__OPTION_BOOL, LS__OPTION_BOOL);
-    if (v) *value = v->b;
-    return v != NULL;
-}
-
-bool ls__options_every(const ls__options *o, const char *name, ls_every *value)
-{
-    const ls__option_value *v = value_of(o, name, LS__OPTION_EVERY, LS__OPTION_EVERY);
-    if (v) *value = v->every;
-    return v != NULL;
-}
-
-bool ls__options_wants(const ls__options *o, const char *flag)
-{
-    bool wanted = false;
-    return ls__options_bool(o, flag, &wanted) && wanted;
-}
-
-const char *ls__options_origin(const ls__options *o, const char *name)
-{
-    const ls__option *option = find(o, name, strlen(name));
-    if (!option || option->origin) return option ? option->origin : NULL;
-    return option->program_default ? "program" : NULL;
-}
-
-const char *ls__options_first_set(const ls__options *o, ls__option_group group)
-{
-    for (int i = 0; i < o->count; i++)
-        if (o->options[i].origin && o->options[i].row.group == group) return o->options[i].row.name;
-    return NULL;
-}
-
-static json_t *json_value(const ls__option_row *row, const ls__option_value *v)
-{
-    if (v->none) return json_null();
-    switch (row->type) {
-    case LS__OPTION_INT:
-        return json_integer(v->i);
-    case LS__OPTION_DOUBLE:
-    case LS__OPTION_DURATION:
-        return ls__json_double(v->d);
-    case LS__OPTION_BOOL:
-        return json_boolean(v->b);
-    case LS__OPTION_EVERY:
-        return json_string(v->text);
-    default:
-        return v->s ? json_string(v->s) : json_null();
-    }
-}
-
-json_t *ls__options_json(const ls__options *o)
-{
-    json_t *all = json_object();
-    for (int i = 0; all && i < o->count; i++) {
-        const ls__option *option = &o->options[i];
-        if (!option->origin && !option->program_default && !option->flag) continue;
-        json_t *value = json_value(&option->row, &option->value);
-        if (!value) value = json_string("(not valid UTF-8)");
-        const char *origin = ls__options_origin(o, option->row.name);
-        json_t *entry =
-            json_pack("{s:o,s:s}", "value", value, "origin", origin ? origin : "default");
-        if (!entry || json_object_set_new(all, option->row.name, entry) != 0) {
-            json_decref(all);
-            all = NULL;
-        }
-    }
-    if (!all) ls_fail(LS_ERR_MEMORY, "out of memory: could not write the options as JSON");
-    return all;
 }

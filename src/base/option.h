@@ -1,8 +1,9 @@
 /* The one option table: behind flags, LOCKSTEP_<FLAG> variables, --help and run.json.
  *
- * Strength: flag, variable, the program's defaults, values in its structs, default. Values are parsed and checked once,
- * strictly, when the world begins; rooms then ask for what was set: ls__options_int(o,
- * "batch-size", &options.batch_size) overwrites only if a flag or variable says so. */
+ * Strength: flag, variable, the program's defaults, values in its structs, default. Values are
+ * parsed and checked once, strictly, when the world begins; rooms then ask for what was set:
+ * ls__options_int(o, "batch-size", &options.batch_size) overwrites only if one of the first three
+ * says so. */
 #ifndef LS_BASE_OPTION_H
 #define LS_BASE_OPTION_H
 
@@ -44,14 +45,13 @@ bool ls__options_double(const ls__options *o, const char *name, double *value);
 bool ls__options_string(const ls__options *o, const char *name, const char **value);
 bool ls__options_bool(const ls__options *o, const char *name, bool *value);
 bool ls__options_every(const ls__options *o, const char *name, ls_every *value);
-const char *ls__options_origin(
-    const ls__options *o,
-    const char *name); /* "flag", "variable LOCKSTEP_X", "program", or NULL = not set */
+/* "flag", "variable LOCKSTEP_X", "program"; NULL = not set. */
+const char *ls__options_origin(const ls__options *o, const char *name);
 /* {"batch-size":{"value":64,"origin":"flag"}, ...} of what was set, the program's own flags with
  * their defaults included. */
 json_t *ls__options_json(const ls__options *o);
-/* The first option of a group that a flag or variable set, or NULL: so that a program without a run can say that it had
- * no use for it. */
+/* The first option of a group that a flag or variable set, or NULL: so that a program without a run
+ * can say that it had no use for it. */
 const char *ls__options_first_set(const ls__options *o, ls__option_group group);
 
 /* "500" -> steps, "0.5epoch", "10min" ("30s", "2h"), "none". */

@@ -64,6 +64,9 @@ struct ls__options {
     ls__option *options; /* (count) in the order of --help */
 };
 
+/* The option of this name (length bytes); NULL when this program has none. */
+ls__option *ls__option_find(const ls__options *o, const char *name, size_t length);
+
 /* Fails with the text for an unknown flag: a suggestion from names (NULL-ended, without dashes),
  * or ours for another tool's spelling. given: with its dashes, without a value. */
 ls_status ls__option_unknown(const char *given, const char *const *names);

@@ -119,7 +119,7 @@ static ls_status fail_value(const ls__option_row *row, const char *as_given, con
                    whole ? "" : "...", allowed, or_none(row, none));
 }
 
-/* The largest values are there to keep arithmetic exact; only who exceeds one needs to hear of it. */
+/* The largest values are there to keep arithmetic exact; only who exceeds one need hear of it. */
 static ls_status fail_range(const ls__option_row *row, const char *as_given, const char *text,
                             double value)
 {
