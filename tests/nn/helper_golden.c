@@ -26,8 +26,6 @@ static void add_array(golden *g, const char *name, const json_t *entry, const ch
     a->array = (ls_array) {
         .type = type_of(json_string_value(json_object_get(entry, "dtype"))),
         .rank = (int)json_array_size(shape),
-        .data =
-            data + json_integer_value(json_array_get(json_object_get(entry, "data_offsets"), 0)),
     };
     for (int i = 0; i < a->array.rank; i++)
         a->array.shape[i] = json_integer_value(json_array_get(shape, (size_t)i));
