@@ -1,5 +1,7 @@
 /* Dataset: samples by index. A sample has named fields of fixed type and shape. Images are (C,H,W).
- */
+ *
+ * Who makes a dataset destroys it, after every run, model and split that uses it. Failures to open a
+ * data file are LS_ERR_DATA and name the path; nothing here is collective. */
 #ifndef LOCKSTEP_DATASET_H
 #define LOCKSTEP_DATASET_H
 
@@ -18,15 +20,18 @@ typedef struct ls_field {
     int64_t shape[LS_MAX_RANK];
 } ls_field;
 
-/* A dataset of one's own. read is called by several threads at once and fills one buffer per field;
- * rng is a function of (seed, epoch, index) when training and NULL in evaluation, so that
- * augmentation depends on neither rank nor thread. */
+/* A dataset of one's own. length is asked once. read is called by several threads at once and fills
+ * one buffer per field, each aligned to its element; a failure should end with ls_fail, whose text
+ * gets the dataset and the index in front. rng is a function of (seed, epoch, index) when training
+ * and NULL in evaluation, so that augmentation depends on neither rank nor thread. */
 typedef struct ls_dataset_ops {
     int64_t (*length)(void *self);
     ls_status (*read)(void *self, int64_t index, ls_rng *rng, void *const *out);
-    void (*destroy)(void *self); /* optional */
+    void (*destroy)(void *self); /* optional: with the dataset */
 } ls_dataset_ops;
 
+/* ops, fields and their names are copied; self is passed on. A sample's field has at most
+ * LS_MAX_RANK - 1 dimensions. On failure *out is NULL and self is still the caller's. */
 LS_NODISCARD ls_status ls_dataset_create(const ls_dataset_ops *ops, void *self,
                                          const ls_field *fields, int nfields, ls_dataset **out);
 void ls_dataset_destroy(ls_dataset *dataset);
@@ -38,7 +43,8 @@ LS_NODISCARD ls_status ls_dataset_read(const ls_dataset *dataset, int64_t index,
                                        void *const *out);
 
 /* Cuts whole into two by a seeded shuffle: part holds round(fraction * length) samples, rest the
- * others. Both borrow whole. */
+ * others, in shuffled order. A fraction that leaves one of them empty is an error unless it is 0 or
+ * 1. Both borrow whole; a split of a split is fine. */
 LS_NODISCARD ls_status ls_dataset_split(ls_dataset *whole, double fraction, uint64_t seed,
                                         ls_dataset **rest, ls_dataset **part);
 
@@ -48,13 +54,17 @@ typedef struct ls_image_options {
     bool flip_horizontal; /* training only: mirror every second sample at random */
 } ls_image_options;
 
-/* IDX files (.gz too), as MNIST comes: fields "image" (1,H,W) u8 (or as the file says) and "label"
- * () i32. */
+/* IDX files, as MNIST comes: fields "image" (1,H,W), or (C,H,W) when the file has four dimensions,
+ * and "label" () i32. Pixels are u8 as a rule; stored i8, i16, i32 become i32, f32 and f64 become
+ * f32. Plain files are mapped and shared by the ranks of a machine; gzip is recognized by content,
+ * path.gz is opened when only that exists, and each rank unpacks it into memory of its own.
+ * options may be NULL. */
 LS_NODISCARD ls_status ls_dataset_idx(const char *images, const char *labels,
                                       const ls_image_options *options, ls_dataset **out);
 
-/* NumPy .npy files with the same first dimension: fields "x" and "y", of the files' types (f8 is
- * read as f32, i8 stays i64). y may be NULL. */
+/* NumPy .npy files with the same first dimension, mapped: fields "x" and "y". u1 and b1 are u8; i1,
+ * i2, u2, i4 become i32; i8 stays i64; f4 and f8 become f32. Other types, Fortran order, objects and
+ * big-endian files are refused with the line of Python that converts them. y may be NULL. */
 LS_NODISCARD ls_status ls_dataset_npy(const char *x, const char *y, ls_dataset **out);
 
 #ifdef __cplusplus

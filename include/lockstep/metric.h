@@ -15,7 +15,8 @@ typedef enum ls_mode {
 } ls_mode; /* which way is better; auto: as the metric says, else min */
 
 /* A state is state_size bytes, plain data without pointers, and begins as zero bytes. update sees
- * one micro-batch's values; states are merged in sample order, whichever ranks computed them. */
+ * one micro-batch's values; states that were updated are merged in sample order, whichever ranks
+ * computed them: next holds the samples behind state's. */
 typedef struct ls_metric {
     const char *name;
     size_t state_size;

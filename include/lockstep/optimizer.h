@@ -38,9 +38,12 @@ typedef struct ls_optimizer {
 } ls_optimizer;
 
 /* SGD: v = momentum v + g + weight_decay p; p -= lr v. ls_nesterov: p -= lr (g + weight_decay p +
- * momentum v) with the new v (Sutskever et al., ICML 2013, in the form PyTorch uses). */
+ * momentum v) with the new v (Sutskever et al., ICML 2013, in the form PyTorch uses). State
+ * "momentum"; default lr 0.01. */
 extern const ls_optimizer ls_sgd, ls_nesterov;
-/* AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019), eps 1e-8. */
+/* AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019): p -= lr
+ * weight_decay p; p -= lr m' / (sqrt(v') + 1e-8), m' and v' being the bias-corrected moments. States
+ * "exp_avg", "exp_avg_sq"; default lr 1e-3. */
 extern const ls_optimizer ls_adamw;
 
 /* For the tensors whose name matches the glob: scales lr, replaces the weight decay, or freezes.

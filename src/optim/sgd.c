@@ -73,12 +73,12 @@ const ls_optimizer ls_sgd = {
     .name = "sgd",
     .states = states,
     .update = sgd_update,
-    .default_lr = 0.1,
+    .default_lr = 0.01,
 };
 
 const ls_optimizer ls_nesterov = {
     .name = "nesterov",
     .states = states,
     .update = nesterov_update,
-    .default_lr = 0.1,
+    .default_lr = 0.01,
 };
