@@ -314,6 +314,16 @@ ls_status ls__store_get(ls__store *store, const char *key, int timeout_ms, char 
     return LS_OK;
 }
 
+ls_status ls__store_delete(ls__store *store, const char *key)
+{
+    ls__frame request = { .type = LS__FRAME_DELETE };
+    LS_TRY(set_key(&request, key));
+    pending p;
+    LS_TRY(call(store, &request, -1, &p));
+    ls__free(p.value);
+    return LS_OK;
+}
+
 ls_status ls__store_add(ls__store *store, const char *key, int64_t amount, int64_t *out)
 {
     ls__frame request = { .type = LS__FRAME_ADD, .number = amount };

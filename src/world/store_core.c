@@ -84,15 +84,22 @@ void ls__core_destroy(ls__core *core)
     ls__free(core);
 }
 
+/* Where the entry of this name hangs, or would. */
+static entry **place_of(ls__core *core, const ls__frame *request)
+{
+    XXH64_hash_t hash = XXH3_64bits(request->key, request->key_nbytes);
+    entry **link = &core->buckets[hash % BUCKETS];
+    while (*link && ((*link)->key_nbytes != request->key_nbytes ||
+                     memcmp((*link)->key, request->key, request->key_nbytes) != 0))
+        link = &(*link)->next;
+    return link;
+}
+
 /* The entry of this name, made when it is not there; NULL after ls_fail. */
 static entry *entry_of(ls__core *core, const ls__frame *request)
 {
-    XXH64_hash_t hash = XXH3_64bits(request->key, request->key_nbytes);
-    entry **bucket = &core->buckets[hash % BUCKETS];
-    for (entry *e = *bucket; e; e = e->next)
-        if (e->key_nbytes == request->key_nbytes &&
-            memcmp(e->key, request->key, e->key_nbytes) == 0)
-            return e;
+    entry **link = place_of(core, request);
+    if (*link) return *link;
     if (core->nentries >= ENTRIES_MAX) {
         ls_fail(LS_ERR_MEMORY, "the store holds %d names, which is its limit", ENTRIES_MAX);
         return NULL;
@@ -101,8 +108,7 @@ static entry *entry_of(ls__core *core, const ls__frame *request)
     if (!e) return NULL;
     e->key_nbytes = request->key_nbytes;
     memcpy(e->key, request->key, request->key_nbytes);
-    e->next = *bucket;
-    *bucket = e;
+    *link = e;
     core->nentries++;
     return e;
 }
@@ -285,6 +291,21 @@ static void cancel(ls__core *core, const void *client, uint32_t id)
     }
 }
 
+/* Only values are forgotten, which nobody waits for: a get of one is answered at once. */
+static ls_status forget(ls__core *core, waiter *who, const ls__frame *request)
+{
+    entry **link = place_of(core, request), *e = *link;
+    if (e && e->kind != EMPTY) {
+        LS_TRY(become(e, VALUE));
+        *link = e->next;
+        core->nbytes -= e->nbytes;
+        core->nentries--;
+        entry_free(e);
+    }
+    reply_ok(who, &(ls__frame) { 0 });
+    return LS_OK;
+}
+
 void ls__core_request(ls__core *core, void *client, ls__reply_fn *reply, int rank,
                       const ls__frame *request)
 {
@@ -295,8 +316,9 @@ void ls__core_request(ls__core *core, void *client, ls__reply_fn *reply, int ran
         pthread_mutex_unlock(&core->lock);
         return;
     }
-    entry *e = entry_of(core, request);
-    ls_status status = LS_ERR_MEMORY;
+    bool forgets = request->type == LS__FRAME_DELETE;
+    entry *e = forgets ? NULL : entry_of(core, request);
+    ls_status status = forgets ? forget(core, &who, request) : LS_ERR_MEMORY;
     if (e) {
         switch (request->type) {
         case LS__FRAME_SET:

@@ -14,7 +14,7 @@ typedef void ls__reply_fn(void *client, const ls__frame *reply);
 ls_status ls__core_create(ls__core **out);
 void ls__core_destroy(ls__core *core);
 
-/* One request of a rank: SET, GET, ADD, BARRIER or CANCEL. Exactly one reply follows, except for
+/* One request of a rank: SET, GET, ADD, DELETE, BARRIER or CANCEL. Exactly one reply follows, except for
  * CANCEL, which answers the request it names if that one still waits. client tells requests of
  * different connections apart. */
 void ls__core_request(ls__core *core, void *client, ls__reply_fn *reply, int rank,

@@ -15,6 +15,7 @@ typedef enum ls__frame_type {
     LS__FRAME_SET = 1, /* key, value */
     LS__FRAME_GET,     /* key; answered when the key is there */
     LS__FRAME_ADD,     /* key, number */
+    LS__FRAME_DELETE,  /* key of a value, or of nothing */
     LS__FRAME_BARRIER, /* key, number = count; answered when that many have come */
     LS__FRAME_CANCEL,  /* id of a get or barrier whose time is over; that one is answered */
     LS__FRAME_REPLY,   /* status, number, value (a text when the status is an error) */
