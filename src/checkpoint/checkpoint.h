@@ -6,26 +6,26 @@
  *     trainer.json           lockstep.trainer/1: what the caller gives
  *     manifest.json          lockstep.manifest/1: sizes and XXH3-64 checksums of the other files
  *
- * A save. Rank 0 makes a hidden sibling, `.step-00000500.<random>.tmp`, with both files in full size
- * and tells its name through the store. Every owner writes its ranges where they belong, syncs, and
- * reports the checksums of what it wrote through the store: never a collective, because training
- * goes on meanwhile. Rank 0 checks that the reports cover each file exactly once, writes
- * trainer.json and manifest.json, syncs, renames, syncs the folder. Then `last` and `best`, symlinks
- * beside it, are replaced, and only then old checkpoints are removed (never what the two point to).
- * A folder whose step is later than the one saved belongs to a past that the run has left (it was
- * damaged, or the run was resumed from an earlier step): it is renamed `superseded-<step>` and
- * nobody looks at it again.
+ * A save. Rank 0 makes a hidden sibling, `.step-00000500.<random>.tmp`, with both files in full
+ * size and tells its name through the store. Every owner writes its ranges where they belong,
+ * syncs, and reports the checksums of what it wrote through the store: never a collective, because
+ * training goes on meanwhile. Rank 0 checks that the reports cover each file exactly once, writes
+ * trainer.json and manifest.json, syncs, renames, syncs the folder. Then `last` and `best`,
+ * symlinks beside it, are replaced, and only then old checkpoints are removed (never what the two
+ * point to). A folder whose step is later than the one saved belongs to a past that the run has
+ * left (it was damaged, or the run was resumed from an earlier step): it is renamed
+ * `superseded-<step>` and nobody looks at it again.
  *
  * The manifest. A file is a sequence of pieces, the ranges as their owners wrote them (at most
  * 4 MiB each), in the order of the file and without gaps. Each has its XXH3-64; the file's own
- * checksum is the XXH3-64 over (checksum, bytes) of its pieces, all little-endian 64-bit numbers. So
- * an owner needs to see nothing but its own ranges, and whoever verifies reads each file once from
- * front to back, whatever the number of devices then and now:
+ * checksum is the XXH3-64 over (checksum, bytes) of its pieces, all little-endian 64-bit numbers.
+ * So an owner needs to see nothing but its own ranges, and whoever verifies reads each file once
+ * from front to back, whatever the number of devices then and now:
  *
  *     {"schema":"lockstep.manifest/1","step":500,"monitor":"val/loss","metric":0.31,
  *      "files":{"model.safetensors":{"bytes":N,"xxh3":"<hex>","pieces":["<hex> <bytes>",...]},
- *               "trainer.json":{"bytes":N,"xxh3":"<hex>"}},       (one piece: the file's own XXH3-64)
- *      "xxh3":"<hex>"}     (of this document without this member, compact and with sorted keys)
+ *               "trainer.json":{"bytes":N,"xxh3":"<hex>"}},   (without pieces: of its bytes)
+ *      "xxh3":"<hex>"}    (of this document without this member, compact and with sorted keys)
  */
 #ifndef LS_CHECKPOINT_H
 #define LS_CHECKPOINT_H
@@ -59,7 +59,8 @@ typedef struct ls__checkpointer_options {
     const char *folder; /* ".../checkpoints"; made when it is not there */
     int rank, size;
     ls__store *store; /* writers report here; NULL when size is 1 */
-    int timeout_ms;   /* for a peer's report, beside its time to write at 20 MB/s; 0 = 300000 */
+    int timeout_ms;   /* for a peer's report, beside its time to write at 20 MB/s; 0 = 300000; -1 =
+                       no limit */
     const ls__saved_tensor *tensors;
     int ntensors;
     const ls__saved_range *ranges; /* this rank's; those of all ranks cover each tensor once */
@@ -87,7 +88,7 @@ int64_t ls__checkpointer_bytes(const ls__checkpointer *c);
  * metric: for `best`; NAN = none. */
 ls_status ls__checkpoint_save(ls__checkpointer *c, int64_t step, const float *params,
                               float *const *states, const json_t *trainer, double metric);
-/* Waits for the save being written; its error, the same on every rank, once. newest: the step of
+/* Waits for the save being written; its error, on every rank, once. newest: the step of
  * the newest durable checkpoint of this checkpointer, -1 = none. */
 ls_status ls__checkpoint_wait(ls__checkpointer *c, int64_t *newest);
 /* Rank 0, after a wait: the best checkpoint there is, "" and NAN = none. */

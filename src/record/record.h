@@ -35,10 +35,10 @@ typedef struct ls__run_folder {
     int lock; /* descriptor of the held lock file; -1 */
 } ls__run_folder;
 /* Makes or opens it and takes its lock. LS_ERR_CONFIG when a live process has it (pid and host in
- * the text) or the name is not one (see ls__run_name_check); LS_ERR_IO when it cannot be written. */
+ * the text) or the name is not one (ls__run_name_check); LS_ERR_IO when it cannot be written. */
 ls_status ls__run_folder_open(const char *runs_dir, const char *name, ls__run_folder *out);
 void ls__run_folder_close(ls__run_folder *folder);
-/* 1 to 200 bytes of UTF-8 without '/', '@' and control characters, not beginning with '.' or '-'. */
+/* 1 to 200 bytes of UTF-8 without '/', '@', control characters, not beginning with '.' or '-'. */
 ls_status ls__run_name_check(const char *name);
 /* "amber-fox-0412": made up from the clock and the pid, not taken yet in runs_dir. */
 ls_status ls__run_name(const char *runs_dir, char out[256]);
@@ -62,8 +62,8 @@ void ls__record_event(ls__record_log *log, const char *kind,
  * now; document is stolen and replaces an earlier one. The last word, with the final status, is
  * ls__run_json_write after ls__record_close. */
 void ls__record_heartbeat(ls__record_log *log, json_t *document);
-/* Writes what is queued, waiting at most 10 s for a disk that hangs. The first error of this log, if
- * any (the run goes on). */
+/* Writes what is queued, waiting at most 10 s for a disk that hangs. The first error of this log,
+ * if any (the run goes on). */
 ls_status ls__record_close(ls__record_log *log);
 
 /* --- reading metrics.jsonl, superseded points left out --- */
@@ -100,8 +100,8 @@ typedef struct ls__progress {
     const double *values;
     int n;
 } ls__progress;
-/* "epoch 1/3  step 120/704  loss 0.4312  accuracy 0.913  12.3k samples/s  ETA 0:42" in at most width
- * columns (less important parts give way first); width 0 = all of it. */
+/* "epoch 1/3  step 120/704  loss 0.4312  accuracy 0.913  12.3k samples/s  ETA 0:42" in at most
+ * width columns (less important parts give way first); width 0 = all of it. */
 void ls__progress_text(const ls__progress *p, int width, char *out, size_t nbytes);
 /* Whether it is time for another line; *last (0 at first) is ls__now() of the last one. */
 bool ls__progress_due(double *last, bool terminal);
