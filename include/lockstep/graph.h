@@ -50,15 +50,17 @@ int ls_tensor_rank(const ls_tensor *x);
 int64_t ls_tensor_dim(const ls_tensor *x, int i); /* i < 0 counts from the end; 0 for NULL */
 ls_dtype ls_tensor_dtype(const ls_tensor *x);
 
-/* The objective: the sum of the losses over the whole global batch, divided by the sum of their
- * weights. One loss per target; weights must depend on inputs only; NULL = 1 each, except that
- * targets ignored by ls_cross_entropy count 0. A scalar loss is an error that says so. */
+/* The objective: the weighted mean of the losses over the whole global batch, sum of weight * loss
+ * divided by sum of weights. One loss per target, not reduced: a scalar is an error that says so.
+ * weights (f32, of the losses' shape) must depend on inputs only; NULL = 1 each. Targets ignored by
+ * ls_cross_entropy weigh 0 in any case. Once per step function. */
 void ls_minimize(ls_graph *g, ls_tensor *losses, ls_tensor *weights);
 /* Reports the mean over all values of the stage: "accuracy" becomes train/accuracy and
- * val/accuracy. */
+ * val/accuracy. values: (B, ...), not reduced; targets ignored by ls_cross_entropy or ls_accuracy
+ * do not count. The objective reports itself as "loss". */
 void ls_report(ls_graph *g, const char *name, ls_tensor *values);
 void ls_report_metric(ls_graph *g, const ls_metric *metric, ls_tensor *const *values, int nvalues);
-/* What ls_predict hands out. */
+/* What ls_predict hands out: (B, ...), one row per sample. */
 void ls_output(ls_graph *g, const char *name, ls_tensor *x);
 
 #ifdef __cplusplus

@@ -56,7 +56,8 @@ ls_tensor *ls_flatten(ls_tensor *x);                                 /* (B, ...)
  * label of -100 is ignored (loss 0, weight 0); any other outside [0, K) ends the run with the
  * sample's index. */
 ls_tensor *ls_cross_entropy(ls_tensor *scores, ls_tensor *labels);
-/* 1 where the largest score is the label's (the first of equals counts), else 0; (...) */
+/* 1 where the largest score is the label's (the first of equals counts), else 0; (...). Labels as
+ * for ls_cross_entropy; ignored ones do not count in ls_report's mean. */
 ls_tensor *ls_accuracy(ls_tensor *scores, ls_tensor *labels);
 
 #ifdef __cplusplus

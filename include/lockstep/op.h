@@ -37,9 +37,10 @@ typedef struct ls_op {
 ls_tensor *ls_apply(const ls_op *op, const void *attributes, size_t nbytes, ls_tensor *const *in,
                     int nin);
 
-/* Compares the gradients of a step function's parameters on a few samples of data with finite
- * differences; the error names the parameter and element that is furthest off. tolerance is
- * relative, 1e-3 is a good one. */
+/* Compares the gradients of a step function's parameters, and of f32 inputs, on a few samples of
+ * data with finite differences; the error (LS_ERR_ARG) names the parameter and element that is
+ * furthest off. tolerance is relative to a parameter's largest gradient; 1e-3 is a good one. Every
+ * rank may call it; it does not communicate. */
 LS_NODISCARD ls_status ls_gradient_check(ls_step_fn *step, void *user, ls_dataset *data,
                                          double tolerance);
 

@@ -1,12 +1,12 @@
 /* ls_gradient_check: the gradients that a backend computes against differences of its own losses.
  *
- * f32 losses have some 1e-7 of noise, which a difference divides by the step, so steps must be large;
- * but then networks of relus have corners on the way, and the slope in the middle is not the
- * difference. So what is compared with the difference between two points is the mean of the gradients
- * along the way (Simpson's rule; every run gives the gradient anyway), on as many points as it takes.
- * Where corners remain, the variation between neighbouring points is allowed for. Some elements of
- * each parameter on a few samples are enough to find a wrong rule; this runs once, before a
- * training. */
+ * f32 losses have some 1e-7 of noise, which a difference divides by the step, so steps must be
+ * large; but then networks of relus have corners on the way, and the slope in the middle is not the
+ * difference. So what is compared with the difference between two points is the mean of the
+ * gradients along the way (Simpson's rule; every run gives the gradient anyway), on as many points
+ * as it takes. Where corners remain, the variation between neighbouring points is allowed for. Some
+ * elements of each parameter on a few samples are enough to find a wrong rule; this runs once,
+ * before a training. */
 #include "graph/construct.h"
 
 #include <float.h>

@@ -1,5 +1,6 @@
 /* A plain executor of graphs in double precision: what the built-in operations mean, in the
- * simplest loops, straight from src/graph/ops.h. Slow, exact enough for finite differences with 1e-6. */
+ * simplest loops, straight from src/graph/ops.h. Slow, exact enough for finite differences with
+ * 1e-6. */
 #ifndef LS_TESTS_REFERENCE_H
 #define LS_TESTS_REFERENCE_H
 

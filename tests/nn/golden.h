@@ -39,7 +39,7 @@ typedef struct execution {
     size_t arena_bytes;
 } execution;
 
-/* Builds and compiles; parameters begin as for training with seed 0. Fails the test on any error. */
+/* Builds and compiles; parameters begin as for training with seed 0. Any error fails the test. */
 void execution_open(execution *e, const ls__backend *backend, ls_step_fn *step, void *user,
                     const ls__graph_options *options);
 void execution_close(execution *e);
