@@ -87,6 +87,8 @@ void ls__job_frame(ls__job *job, int rank, const ls__frame *frame)
         end.kind = frame->type == LS__FRAME_FAILED ? LS__END_STATUS : LS__END_ABORT;
         end.status = frame->status == LS_OK ? LS_ERR_INTERNAL : frame->status;
         end.joining = job->njoined < job->size;
+        if (end.joining && end.status == LS_ERR_TIMEOUT)
+            end.rank = -1; /* those who came are well */
         ls__frame_text(frame, end.said, sizeof end.said);
         ls__job_fail(job, &end);
         break;

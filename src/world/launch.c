@@ -72,40 +72,52 @@ static ls_status plan_devices(const ls__options *options, const ls_world_options
     return ls__devices_plan(count, (int)threads, &out->cpus, &out->plan);
 }
 
+/* Where the report goes comes first, so that it can tell of all that is wrong behind it. */
+static ls_status read_report(const ls__options *options, ls__launch *out)
+{
+    const char *report = NULL;
+    out->json = ls__options_wants(options, "json");
+    ls__options_string(options, "report", &report);
+    if (!report || !report[0]) return LS_OK;
+    LS_TRY(ls__report_check_path(report));
+    return absolute(report, out->report);
+}
+
+static void read_limits(const ls__options *options, ls__launch *out)
+{
+    double timeout = 300;
+    int64_t restarts = 0;
+    out->grace = 25;
+    ls__options_double(options, "timeout", &timeout);
+    ls__options_double(options, "grace-period", &out->grace);
+    ls__options_int(options, "max-restarts", &restarts);
+    out->timeout_ms = timeout < 0 ? -1 : timeout > 2e6 ? 2000000000 : (int)(timeout * 1000 + 0.999);
+    out->max_restarts = (int)restarts;
+}
+
 ls_status ls__launch_read(const ls__options *options, const ls_world_options *program,
                           const ls__place *place, ls__launch *out)
 {
     memset(out, 0, sizeof *out);
     out->started = place->by == LS__STARTED_BY_US ? place->started : process_started();
+    LS_TRY(read_report(options, out));
+    read_limits(options, out);
     LS_TRY(ls__cpus_discover("/", &out->cpus));
     if (place->by == LS__STARTED_BY_US) {
         out->plan = place->plan;
         out->crowded = place->crowded;
-    } else {
-        LS_TRY(plan_devices(options, program, place, out));
-        out->crowded = (int64_t)out->plan.count * out->plan.threads > out->cpus.usable;
+        return LS_OK;
     }
-
-    double timeout = 300, grace = 25;
-    int64_t restarts = 0;
-    const char *report = NULL;
-    ls__options_double(options, "timeout", &timeout);
-    ls__options_double(options, "grace-period", &grace);
-    ls__options_int(options, "max-restarts", &restarts);
-    ls__options_string(options, "report", &report);
-    out->timeout_ms = timeout < 0 ? -1 : timeout > 2e6 ? 2000000000 : (int)(timeout * 1000 + 0.999);
-    out->grace = grace;
-    out->max_restarts = (int)restarts;
-    out->json = ls__options_wants(options, "json");
-    if (report && report[0]) {
-        LS_TRY(ls__report_check_path(report));
-        LS_TRY(absolute(report, out->report));
-    }
-    return LS_OK;
+    ls_status status = plan_devices(options, program, place, out);
+    const char *origin = ls__options_origin(options, "devices");
+    if (status != LS_OK && origin && strcmp(origin, "flag") != 0)
+        return ls_fail(status, "%s (from %s)", ls_error_text(), origin);
+    out->crowded = (int64_t)out->plan.count * out->plan.threads > out->cpus.usable;
+    return status;
 }
 
 /* "--devices cpu:2", "LOCKSTEP_DEVICES", "default". */
-static const char *origin(const ls__options *options, const char *name, char out[80])
+static const char *origin_of(const ls__options *options, const char *name, char out[80])
 {
     const char *from = ls__options_origin(options, name);
     if (!from)
@@ -121,11 +133,11 @@ void ls__launch_log(const ls__launch *launch, const ls__options *options, const 
 {
     const ls__device_plan *plan = &launch->plan;
     char devices[80], threads[80];
-    origin(options, "threads-per-device", threads);
+    origin_of(options, "threads-per-device", threads);
     if (place->by == LS__STARTED_BY_OTHERS || place->world_of_one)
         snprintf(devices, sizeof devices, "devices by WORLD_SIZE");
     else
-        origin(options, "devices", devices);
+        origin_of(options, "devices", devices);
     const char *s = plan->count == 1 ? "" : "s";
     ls__log(LS__LOG_INFO, "1 node x %d device%s = %d rank%s: %s (%s, %s)%s%s", plan->count, s,
             plan->count, s, plan->text, devices, threads, plan->hint[0] ? "; " : "", plan->hint);

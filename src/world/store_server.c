@@ -124,11 +124,6 @@ static ls_status connection_add(ls__server *server, int fd, int rank, connection
     return LS_OK;
 }
 
-ls_status ls__server_add(ls__server *server, int fd, int rank)
-{
-    return connection_add(server, fd, rank, NULL);
-}
-
 ls_status ls__server_listen(ls__server *server, int fd, const ls__greeting *greeting)
 {
     server->listen_fd = fd;
@@ -208,6 +203,12 @@ static int peer_pid(int fd)
     socklen_t size = sizeof peer;
     bool known = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid > 0;
     return known ? (int)peer.pid : -1;
+}
+
+ls_status ls__server_add(ls__server *server, int fd, int rank)
+{
+    server->pids[rank] = peer_pid(fd);
+    return connection_add(server, fd, rank, NULL);
 }
 
 static bool peer_is_us(int fd)

@@ -272,6 +272,7 @@ static void report_failure(ls_world *world, ls_status status)
                     .status = status,
                     .joining = world->by == LS__STARTED_BY_OTHERS };
     char text[sizeof end.said];
+    if (end.joining && status == LS_ERR_TIMEOUT) end.rank = -1; /* this one came */
     snprintf(text, sizeof text, "%s", ls_error_text());
     snprintf(end.said, sizeof end.said, "%s", text);
     if (world->store && ls__store_fd(world->store) >= 0)
