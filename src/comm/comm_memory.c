@@ -89,7 +89,7 @@ void ls__comm_release(ls_comm *comm, const ls__allocation *allocation, const ls_
     ls__allocation_unmap(comm, allocation);
     if (status == LS_OK && comm->size > 1 && comm->rank == 0)
         ls__shm_release(comm->shm, allocation->offset, allocation->stride * (size_t)comm->size);
-    ls__comm_leave(comm);
+    if (status == LS_OK) ls__comm_leave(comm);
 }
 
 static ls_status remember(ls_comm *comm, const ls__allocation *allocation)

@@ -139,7 +139,7 @@ static void reduce_scaled_block(const ls__kernels *kernels, const ls__tree *tree
         float fa = op->a >= 0 ? factors[op->a] : 1.0f, fb = op->b >= 0 ? factors[op->b] : 1.0f;
         const float *a = op->a >= 0 ? sources[op->a] + at : (float *)(void *)s->temps[~op->a];
         const float *b = op->b >= 0 ? sources[op->b] + at : (float *)(void *)s->temps[~op->b];
-        float *out = op->dst == LS__TREE_OUT ? dst + at : (float *)(void *)s->temps[op->dst];
+        float *out = op->dst == LS__TREE_OUT ? dst : (float *)(void *)s->temps[op->dst];
         if (fa == 1.0f && fb == 1.0f)
             add(out, a, b, count);
         else
@@ -152,17 +152,17 @@ void ls__reduce_scaled(const ls__kernels *kernels, const ls__tree *tree, float *
                        int64_t count)
 {
     LS_ASSERT(tree->nsources >= 1 && tree->ntemps <= TEMPS);
-    size_t first = (size_t)offset, end = first + (size_t)count;
+    size_t first = (size_t)offset, n = (size_t)count;
     if (tree->nops == 0) {
         if (factors[0] != 1.0f)
-            kernels->scale(dst + first, sources[0] + first, factors[0], (size_t)count);
-        else if (sources[0] != dst)
-            memcpy(dst + first, sources[0] + first, (size_t)count * sizeof *dst);
+            kernels->scale(dst, sources[0] + first, factors[0], n);
+        else if (sources[0] + first != dst)
+            memcpy(dst, sources[0] + first, n * sizeof *dst);
         return;
     }
     scratch s;
-    for (size_t at = first; at < end; at += BLOCK_FLOATS) {
-        size_t n = end - at < BLOCK_FLOATS ? end - at : BLOCK_FLOATS;
-        reduce_scaled_block(kernels, tree, &s, dst, sources, factors, at, n);
+    for (size_t at = 0; at < n; at += BLOCK_FLOATS) {
+        size_t some = n - at < BLOCK_FLOATS ? n - at : BLOCK_FLOATS;
+        reduce_scaled_block(kernels, tree, &s, dst + at, sources, factors, first + at, some);
     }
 }

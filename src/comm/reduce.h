@@ -38,7 +38,8 @@ const ls__kernels *ls__kernels_portable(void);
 void ls__reduce(const ls__kernels *kernels, const ls__tree *tree, ls_dtype type, ls_reduce op,
                 void *dst, const void *const *sources, int64_t offset, int64_t count);
 
-/* The same for f32 sums where source s counts factors[s] times. */
+/* The same for elements [offset, offset + count) of f32 sums where source s counts factors[s]
+ * times; dst: (count), may be that part of a source. */
 void ls__reduce_scaled(const ls__kernels *kernels, const ls__tree *tree, float *dst,
                        const float *const *sources, const float *factors, int64_t offset,
                        int64_t count);

@@ -1,0 +1,112 @@
+/* The reduction and the commit: one pass over the owned slices.
+ *
+ * A block of 16 KiB is summed from everybody's gradients into L1 and updated from there, so memory
+ * sees each gradient read once and each parameter and state read and written once. Clipping needs
+ * the norm of the whole sum before any update; then the sum is kept in this rank's own buffer, in
+ * the slice that nobody else reads. */
+#include "comm/exchange_internal.h"
+
+#include <string.h>
+
+#include "base/check.h"
+
+static int64_t block_at(const ls__chunk *chunk, int64_t at)
+{
+    int64_t left = chunk->count - at;
+    return left < LS__BLOCK ? left : LS__BLOCK;
+}
+
+/* [offset, offset + count) of the sum into dst. */
+static void sum_block(const ls__exchange *x, float *dst, int64_t offset, int64_t count)
+{
+    if (x->tree->nsources == 0)
+        memset(dst, 0, (size_t)count * sizeof *dst);
+    else
+        ls__reduce_scaled(x->comm->kernels, x->tree, dst, x->sources, x->factors, offset, count);
+}
+
+/* This rank's own buffer for sums. Where it is a source too, a block is read before it is written.
+ */
+static float *sum_buffer(const ls__exchange *x)
+{
+    return ls__exchange_buffer(x, x->comm->rank, 0);
+}
+
+static void reduce_chunk(void *context, int64_t i)
+{
+    const ls__exchange *x = context;
+    const ls__chunk *chunk = &x->plan.chunks[i];
+    double *norms = (double *)(void *)x->norms.base;
+    for (int64_t at = 0; at < chunk->count; at += LS__BLOCK) {
+        int64_t n = block_at(chunk, at), offset = chunk->offset + at;
+        if (!x->sum) sum_block(x, sum_buffer(x) + offset, offset, n);
+        const float *sum = x->sum ? x->sum : sum_buffer(x);
+        if (norms)
+            norms[chunk->block + at / LS__BLOCK] = x->comm->kernels->norm2(sum + offset, (size_t)n);
+    }
+}
+
+void ls__exchange_reduce(ls__exchange *x)
+{
+    ls__exchange_parallel(x, x->plan.nchunks, reduce_chunk);
+    if (!x->sum) x->sum = sum_buffer(x);
+}
+
+static void commit_chunk(void *context, int64_t i)
+{
+    const ls__exchange *x = context;
+    const ls__chunk *chunk = &x->plan.chunks[i];
+    float *params = (float *)(void *)x->params.base;
+    _Alignas(64) float sum[LS__BLOCK];
+    for (int64_t at = 0; at < chunk->count; at += LS__BLOCK) {
+        int64_t n = block_at(chunk, at), offset = chunk->offset + at;
+        if (!x->sum) sum_block(x, sum, offset, n);
+        x->options.update(x->options.user, chunk->segment, offset, n, params + offset,
+                          x->sum ? x->sum + offset : sum, x->scale);
+    }
+}
+
+static void commit_segment(void *context, int64_t i)
+{
+    const ls__exchange *x = context;
+    const ls__range *range = &x->plan.ranges[i];
+    float *params = (float *)(void *)x->params.base;
+    x->options.update(x->options.user, range->segment, range->offset, range->count,
+                      params + range->offset, x->sum + range->offset, x->scale);
+}
+
+void ls__exchange_commit(ls__exchange *x, float scale, bool skip)
+{
+    LS_ASSERT(x->agreed);
+    x->scale = scale;
+    if (!skip && x->options.whole_segments) {
+        if (!x->sum) ls__exchange_reduce(x);
+        ls__exchange_parallel(x, x->plan.nranges, commit_segment);
+    } else if (!skip) {
+        ls__exchange_parallel(x, x->plan.nchunks, commit_chunk);
+    }
+    x->step++;
+    x->agreed = x->waited = false;
+    if (x->comm->size > 1)
+        ls__comm_publish(x->comm, ls__exchange_committed(x, x->comm->rank), x->step);
+    ls__exchange_begin_step(x);
+}
+
+ls_status ls__exchange_wait(ls__exchange *x)
+{
+    ls_comm *comm = x->comm;
+    if (comm->broken != LS_OK) return ls__comm_broken(comm);
+    if (x->waited) return LS_OK;
+    if (comm->size > 1) {
+        ls__call call = { .op = LS__OP_COMMIT,
+                          .count = x->options.count,
+                          .site = __builtin_return_address(0) };
+        ls__comm_note(comm, &call, comm->seq);
+        for (int r = 0; r < comm->size; r++)
+            if (r != comm->rank)
+                LS_TRY(ls__comm_wait(comm, r, ls__exchange_committed(x, r), x->step));
+        ls__comm_leave(comm);
+    }
+    x->waited = true;
+    return LS_OK;
+}
