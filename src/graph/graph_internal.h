@@ -89,7 +89,6 @@ typedef struct ls__graph_options {
     int64_t batch;          /* samples of the micro-batch */
     const ls_field *fields; /* of the dataset */
     int nfields;
-    uint64_t seed;
     bool input_gradients; /* training: every f32 input's gradient is a result, an output named
                              "gradient of <field>"; for ls_gradient_check */
 } ls__graph_options;
