@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -44,6 +45,14 @@ ls_status ls__listen_tcp(const char *address, int *port, int *fd)
                                               : ((struct sockaddr_in *)&bound)->sin_port);
     *fd = s;
     return LS_OK;
+}
+
+int ls__peer_pid_fd(int fd)
+{
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0) return -1;
+    return pidfd_open(peer.pid, 0);
 }
 
 /* A connected socket, or -1 with errno. */

@@ -28,7 +28,8 @@ typedef struct connection {
     struct connection *next;
     ls__server *server;
     int fd;
-    int rank; /* -1: has not said hello */
+    int pid_fd; /* of who joined: a child of it may keep the socket open after its death */
+    int rank;   /* -1: has not said hello */
     double since;
     bool dead; /* closed and freed after the round of events */
     bool writing;
@@ -71,6 +72,7 @@ failed:
 static void connection_free(connection *l)
 {
     if (l->fd >= 0) close(l->fd);
+    if (l->pid_fd >= 0) close(l->pid_fd);
     ls__bytes_free(&l->in);
     ls__bytes_free(&l->out);
     ls__free(l);
@@ -111,7 +113,8 @@ static ls_status connection_add(ls__server *server, int fd, int rank, connection
         close(fd);
         return LS_ERR_MEMORY;
     }
-    *l = (connection) { .server = server, .fd = fd, .rank = rank, .since = ls__now() };
+    *l =
+        (connection) { .server = server, .fd = fd, .pid_fd = -1, .rank = rank, .since = ls__now() };
     struct epoll_event event = { .events = EPOLLIN, .data.ptr = l };
     if (epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
         ls_status status = ls__fail_errno(LS_ERR_INTERNAL, "epoll_ctl");
@@ -141,7 +144,8 @@ static void connection_close(connection *l)
     l->dead = true;
     ls__core_forget(l->server->core, l);
     close(l->fd);
-    l->fd = -1;
+    if (l->pid_fd >= 0) close(l->pid_fd);
+    l->fd = l->pid_fd = -1;
     if (l->rank >= 0) l->server->hooks.closed(l->server->hooks.user, l->rank);
 }
 
@@ -282,6 +286,14 @@ static bool send_answer(const connection *l, const ls__frame *answer, bool welco
     return n == (ssize_t)part.iov_len;
 }
 
+/* The low bit of the pointer marks events of the process. */
+static void watch_process(connection *l)
+{
+    l->pid_fd = ls__peer_pid_fd(l->fd);
+    struct epoll_event event = { .events = EPOLLIN, .data.u64 = (uint64_t)(uintptr_t)l | 1 };
+    if (l->pid_fd >= 0) epoll_ctl(l->server->epoll_fd, EPOLL_CTL_ADD, l->pid_fd, &event);
+}
+
 static void hello(connection *l, const ls__frame *frame)
 {
     ls__server *server = l->server;
@@ -301,6 +313,7 @@ static void hello(connection *l, const ls__frame *frame)
     }
     l->rank = (int)(frame->number & 0xffffffff);
     server->pids[l->rank] = peer_pid(l->fd);
+    watch_process(l);
     if (server->hooks.joined)
         server->hooks.joined(server->hooks.user, l->rank, server->pids[l->rank]);
 }
@@ -417,7 +430,12 @@ ls_status ls__server_serve(ls__server *server)
             accept_all(server);
             continue;
         }
-        connection *l = events[i].data.ptr;
+        connection *l = (connection *)(uintptr_t)(events[i].data.u64 & ~(uint64_t)1);
+        if (events[i].data.u64 & 1) { /* its process died: what it said, then the end */
+            while (!l->dead && connection_read(l)) {}
+            connection_close(l);
+            continue;
+        }
         if (!l->dead && (events[i].events & EPOLLOUT)) connection_flush(l);
         if (!l->dead && (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR))) connection_read(l);
     }

@@ -11,7 +11,7 @@ typedef struct ls__server_hooks {
     void *user;
     /* A control frame of a rank (GOODBYE, FAILED, ...). */
     void (*frame)(void *user, int rank, const ls__frame *frame);
-    /* A rank's connection ended. */
+    /* A rank's connection ended, or the process that made it. */
     void (*closed)(void *user, int rank);
     /* optional: a rank joined through a listening socket; pid is -1 over TCP */
     void (*joined)(void *user, int rank, int pid);
@@ -56,5 +56,7 @@ typedef struct ls__address {
 } ls__address;
 ls_status ls__server_join(const ls__address *address, int rank, int size,
                           const ls__greeting *greeting, int timeout_ms, int *fd, int *fds);
+/* A pidfd of the process at the other end of a Unix socket; -1 when it cannot be had. */
+int ls__peer_pid_fd(int fd);
 
 #endif

@@ -79,12 +79,13 @@ static void *watch(void *user)
 {
     ls__watcher *w = user;
     for (;;) {
-        struct pollfd fds[3] = {
+        struct pollfd fds[4] = {
             { .fd = w->quit[0], .events = POLLIN },
             { .fd = w->signals[0], .events = POLLIN },
             { .fd = w->stream_over ? -1 : ls__store_fd(w->options.store), .events = POLLIN },
+            { .fd = w->exit_at > 0 ? -1 : w->options.peer_fd, .events = POLLIN },
         };
-        int n = poll(fds, 3, wait_ms(w));
+        int n = poll(fds, 4, wait_ms(w));
         if (n < 0 && errno != EINTR) return NULL;
         if (n > 0 && fds[0].revents) return NULL;
         if (n > 0 && fds[1].revents) forward_signals(w);
@@ -93,6 +94,7 @@ static void *watch(void *user)
             w->stream_over = true;
             lose(w, ls_error_text());
         }
+        if (n > 0 && fds[3].revents) lose(w, "the process that serves the job's store died");
         look_at_poison(w);
         if (w->exit_at > 0 && !w->options.survives && ls__now() >= w->exit_at)
             _exit(ls__exit_code(LS_ERR_PEER));
@@ -146,8 +148,8 @@ void ls__watcher_stop(ls__watcher *w)
 {
     if (!w) return;
     if (w->options.forward_signals) ls__signals_restore();
-    close(w->quit[1]);
-    w->quit[1] = -1;
+    /* A byte, not the end of the pipe: a child of the program may hold the other end, too. */
+    while (write(w->quit[1], "", 1) < 0 && errno == EINTR) {}
     pthread_join(w->thread, NULL);
     close_pipe(w->quit);
     close_pipe(w->signals);

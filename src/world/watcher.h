@@ -11,8 +11,10 @@
 typedef struct ls__watcher ls__watcher;
 
 typedef struct ls__watcher_options {
-    ls__store *store;     /* with a socket; borrowed */
-    ls__shm *shm;         /* optional; borrowed */
+    ls__store *store; /* with a socket; borrowed */
+    ls__shm *shm;     /* optional; borrowed */
+    int peer_fd; /* pidfd of the process at the other end, whose children may keep the socket open
+                    after its death; -1 = none; borrowed */
     bool forward_signals; /* SIGTERM, SIGINT and SIGUSR1 are told to the other end */
     bool survives;        /* tests: never ends the process */
 } ls__watcher_options;

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "world/signals.h"
+#include "world/store_server.h"
 #include "world/supervisor.h"
 #include "world/world_state.h"
 
@@ -22,6 +23,7 @@ ls_status ls__world_alloc(ls_world **out)
     *out = world;
     if (!world) return LS_ERR_MEMORY;
     world->size = 1;
+    world->peer_fd = -1;
     atomic_init(&world->step, -1);
     pthread_mutex_init(&world->lock, NULL);
     return LS_OK;
@@ -33,6 +35,7 @@ void ls__world_free(ls_world *world)
     if (!world->shared) ls__check_set_hook(NULL, NULL);
     ls__comm_destroy(world->comm);
     ls__watcher_stop(world->watcher);
+    if (world->peer_fd >= 0) close(world->peer_fd);
     if (world->has_signals) ls__signals_restore();
     ls__store_destroy(world->store);
     if (world->root) ls__local_root_finish(world->root);
@@ -79,9 +82,11 @@ static ls_status connect_store(ls_world *world, int socket_fd)
         close(socket_fd);
         return status;
     }
+    world->peer_fd = world->by == LS__STARTED_BY_OTHERS ? ls__peer_pid_fd(socket_fd) : -1;
     return ls__watcher_start(
         &(ls__watcher_options) { .store = world->store,
                                  .shm = world->shm,
+                                 .peer_fd = world->peer_fd,
                                  .forward_signals = !world->program.never_launch },
         &world->watcher);
 }

@@ -33,6 +33,7 @@ struct ls_world {
     ls__store *store;
     ls__board *board; /* NULL: see step */
     ls__watcher *watcher;
+    int peer_fd; /* pidfd of the local root; -1 */
     ls__local_root *root;
     ls__shared_world *shared; /* ranks as threads */
     ls__core *core;           /* alone */

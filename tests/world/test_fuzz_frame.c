@@ -24,6 +24,7 @@ static void mutated_frames(void **state)
     ls__bytes bytes = { 0 };
     add(&bytes, LS__FRAME_GET, "later", "", 0);
     add(&bytes, LS__FRAME_SET, "later", "value", 0);
+    add(&bytes, LS__FRAME_DELETE, "later", "", 0);
     add(&bytes, LS__FRAME_ADD, "n", "", INT64_MAX);
     add(&bytes, LS__FRAME_ADD, "n", "", 1);
     add(&bytes, LS__FRAME_BARRIER, "b", "", 2);

@@ -190,6 +190,11 @@ static void check_values(fixture *f)
     assert_fails(ls__store_set(f->stores[1], "n", "x", 1), LS_ERR_ARG, "is a counter");
     assert_fails(ls__store_add(f->stores[1], "a", 1, &sum), LS_ERR_ARG, "is a value");
     assert_fails(ls__store_set(f->stores[1], "", "x", 1), LS_ERR_ARG, "1 to 255");
+
+    assert_ok(ls__store_delete(f->stores[2], "a"));
+    assert_ok(ls__store_delete(f->stores[2], "a")); /* of nothing */
+    assert_fails(ls__store_get(f->stores[1], "a", 10, &value, &nbytes), LS_ERR_TIMEOUT, "a");
+    assert_fails(ls__store_delete(f->stores[2], "n"), LS_ERR_ARG, "is a counter");
 }
 
 static void check_waiting(fixture *f)
