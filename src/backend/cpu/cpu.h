@@ -1,0 +1,278 @@
+/* The CPU backend from the inside: a graph becomes a program of steps over tiles of samples.
+ *
+ * The decision that shapes everything here: a micro-batch is cut into tiles of a few dozen samples,
+ * and a tile goes through as many steps as possible, forward and backward, before the next one
+ * begins. So activations stay in the caches (oneDNN's convolutions run at 200 to 230 GFLOP/s on a
+ * core that gives 140 to 175 on the whole batch), the arena holds one tile's activations per thread
+ * and not the batch's, and bits cannot depend on the number of threads: a tile is computed by one
+ * thread with one-thread primitives, whichever thread that is.
+ *
+ * Gradients of parameters are sums over samples. The tiles are dealt to lanes: contiguous runs of
+ * tiles, whose number depends on shapes only. A lane adds its tiles' gradients in order in memory
+ * of its own; a finisher adds the lanes in order. A thread takes whole lanes.
+ *
+ *     lane 0                 lane 1                 ...
+ *     tile 0, tile 1, ...    tile k, tile k+1, ...       each: step 0, step 1, ..., step n
+ *
+ * What cannot be cut by samples (an ls_op of the user, sums of parameters) is a whole step: all
+ * tiles before it are done when it begins, and it divides its work into tasks itself. */
+#ifndef LS_BACKEND_CPU_H
+#define LS_BACKEND_CPU_H
+
+#include <dnnl.h>
+
+#include "base/check.h"
+#include "base/memory.h"
+#include "graph/backend.h"
+#include "graph/graph_internal.h"
+#include "graph/ops.h"
+
+/* Compiles a function three times and picks one when the plugin is loaded. Bits do not depend on
+ * which: sums keep a fixed number of partial sums, and products are not contracted. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define LS__CPU_CLONES __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+#else
+#define LS__CPU_CLONES
+#endif
+
+typedef struct cpu_program cpu_program;
+typedef struct cpu_step cpu_step;
+
+/* --- the pool (pool.c): set once by open --- */
+
+typedef struct cpu_pool {
+    int threads;
+    int block; /* channels per block of oneDNN's layout here: 16, 8; 1 = plain only */
+    dnnl_engine_t engine;
+    dnnl_stream_t *streams; /* (threads): one each, so that threads share nothing */
+} cpu_pool;
+const cpu_pool *ls__cpu_pool(void);
+ls_status ls__cpu_pool_open(int threads);
+/* Calls fn(context, t) for t in [0, threads), one per thread of the pool; on the caller alone when
+ * the pool has one thread or parts is 1. */
+void ls__cpu_parallel_threads(void (*fn)(void *context, int thread), void *context);
+void ls__cpu_parallel(int64_t nchunks, ls__chunk_fn *fn, void *context);
+
+/* --- memory --- */
+
+/* How a tensor's values lie in memory. Blocked: (N, C/block, H, W, block), channels filled up with
+ * zeros (oneDNN's aBcd16b or aBcd8b); of tensors of rank 4. */
+typedef enum cpu_layout { CPU_PLAIN, CPU_BLOCKED } cpu_layout;
+
+typedef enum cpu_space {
+    CPU_ARENA,    /* per tile and thread, or whole: the memory plan decides */
+    CPU_PARAM,    /* params + offsets[slot] */
+    CPU_GRAD,     /* grads + offsets[slot] */
+    CPU_FIELD,    /* fields[slot] */
+    CPU_CONSTANT, /* the graph's */
+} cpu_space;
+
+typedef struct cpu_buffer {
+    cpu_space space;
+    size_t nbytes;     /* of the whole batch; with lanes, of all of them */
+    size_t per_sample; /* bytes; 0 = the same for every tile */
+    size_t per_lane;   /* bytes; 0 = one for all lanes */
+    int slot;
+    const void *constant;
+    int root;       /* the buffer in whose memory it lies: itself, or its input's when in place */
+    bool keep;      /* a result: stays to the end of the run */
+    bool temporary; /* of one step, per thread: nbytes is what a thread needs */
+    /* the memory plan's */
+    bool tiled; /* lies in each thread's scratch; else in the whole part of the arena */
+    int64_t offset;
+} cpu_buffer;
+
+/* --- steps --- */
+
+enum { CPU_STEP_BUFFERS = LS__MAX_INPUTS + 1 };
+
+/* What went wrong in one thread. */
+typedef struct cpu_failure {
+    int64_t sample; /* of the first impossible label, in the micro-batch; -1 = none */
+    int64_t label, classes;
+    dnnl_status_t dnnl; /* the first that is not success */
+} cpu_failure;
+
+/* One call of a step: a tile's, or a task's of a whole step. */
+typedef struct cpu_call {
+    const cpu_program *program;
+    const cpu_step *step;
+    const ls__run_context *context;
+    char *const *base; /* per buffer; NULL for tiled ones */
+    char *scratch;     /* this thread's */
+    cpu_failure *failure;
+    int64_t begin, end; /* samples; all of them in a whole step */
+    int64_t task;       /* whole steps: in [0, ntasks) */
+    int thread, lane;
+    bool tail;        /* the short last tile */
+    bool lane_begins; /* the lane's first tile: set, do not add */
+} cpu_call;
+
+struct cpu_step {
+    void (*run)(const cpu_call *call);
+    void *state;
+    void (*destroy)(void *state);
+    bool tiled;
+    int64_t ntasks; /* of a whole step */
+    int buffers[CPU_STEP_BUFFERS];
+    int nbuffers;
+};
+
+struct cpu_program {
+    int threads, block;
+    int64_t batch;
+    int64_t tile;   /* samples */
+    int64_t ntiles; /* the last may be short */
+    int lanes;
+    cpu_step *steps;
+    int nsteps;
+    cpu_buffer *buffers;
+    int nbuffers;
+    size_t whole_bytes;   /* of the arena's first part */
+    size_t scratch_bytes; /* of each thread's part behind it */
+    cpu_failure *failures; /* (threads) */
+};
+
+static inline void *ls__cpu_at(const cpu_call *call, int i)
+{
+    const cpu_buffer *b = &call->program->buffers[call->step->buffers[i]];
+    if (b->tiled) return call->scratch + b->offset;
+    return call->base[call->step->buffers[i]] + (size_t)call->begin * b->per_sample +
+           (size_t)call->lane * b->per_lane;
+}
+
+/* Runs every step for every tile. */
+ls_status ls__cpu_program_run(const cpu_program *p, char **base, const ls__run_context *context);
+/* Lifetimes, who shares whose memory, offsets, arena. */
+ls_status ls__cpu_plan_memory(cpu_program *p);
+
+/* --- building --- */
+
+typedef struct cpu_value { /* of a tensor */
+    int buffer[2];         /* by layout; -1 = not there */
+    bool tiled;            /* cut by samples */
+} cpu_value;
+
+typedef struct cpu_builder {
+    const ls_graph *graph;
+    cpu_program *program;
+    const ls__node *nodes;
+    int nnodes;
+    ls_tensor *const *tensors;
+    int ntensors;
+    const ls__graph_param *params;
+    int nparams;
+    cpu_value *values; /* (tensors) */
+    int *root;         /* (tensors) the tensor whose elements a reshape shows */
+    int *reads;        /* (tensors) by root: reads to come; results count one that never comes */
+    int *readers;      /* (tensors) nodes that read it, results counted */
+    int *reader;       /* (tensors) the last node that reads it; -1 */
+    bool *absorbed;    /* (nodes) lowered as part of an earlier one */
+    cpu_step *prologue; /* before all others: parameters packed */
+    int nprologue, prologue_room;
+    cpu_step *finishers; /* whole steps that wait until the tiles are done */
+    int nfinishers, finisher_room;
+    bool *unfinished; /* (tensors) written by a finisher to come */
+    struct cpu_packed *packed;
+    int npacked, packed_room;
+    int step_room, buffer_room;
+} cpu_builder;
+
+/* Translates the nodes into b->program's steps (lower.c). */
+ls_status ls__cpu_lower(cpu_builder *b);
+/* Samples per tile and lanes: functions of the graph's shapes (tile.c). */
+void ls__cpu_choose_tile(const cpu_builder *b, cpu_program *p);
+
+ls_status ls__cpu_builder_init(cpu_builder *b, const ls_graph *graph, cpu_program *program);
+/* All nodes are lowered: puts prologue and finishers in their places. */
+ls_status ls__cpu_close(cpu_builder *b);
+void ls__cpu_builder_free(cpu_builder *b);
+void ls__cpu_program_free(cpu_program *p);
+
+/* Where x is in this layout; reordered first if need be. */
+ls_status ls__cpu_read(cpu_builder *b, const ls_tensor *x, cpu_layout layout, int *buffer);
+/* Memory for x, about to be computed by a tiled or a whole step. */
+ls_status ls__cpu_write(cpu_builder *b, const ls_tensor *x, cpu_layout layout, bool tiled,
+                        int *buffer);
+/* As write; in the memory of in's buffer when nobody reads that any more. */
+ls_status ls__cpu_write_over(cpu_builder *b, const ls_tensor *x, cpu_layout layout, bool tiled,
+                             const ls_tensor *in, int in_buffer, int *buffer);
+/* Memory of a step's own, per thread. */
+ls_status ls__cpu_temporary(cpu_builder *b, size_t nbytes, int *buffer);
+/* Memory that is the same for all tiles; from its first to its last step. */
+ls_status ls__cpu_shared(cpu_builder *b, size_t nbytes, size_t per_lane, int *buffer);
+/* The layout that x has, the blocked one if both. */
+cpu_layout ls__cpu_layout_of(const cpu_builder *b, const ls_tensor *x);
+bool ls__cpu_tiled(const cpu_builder *b, const ls_tensor *x);
+
+/* The parameter whose gradient x is; -1. */
+int ls__cpu_gradient_slot(const cpu_builder *b, const ls_tensor *x);
+
+/* Appends a step; takes state over, on failure too. buffers: read and written by the step, in the
+ * order that ls__cpu_at counts. */
+typedef struct cpu_step_spec {
+    void (*run)(const cpu_call *call);
+    void *state;
+    void (*destroy)(void *state);
+    bool whole;
+    int64_t ntasks; /* 0 = 1 */
+} cpu_step_spec;
+ls_status ls__cpu_step(cpu_builder *b, const cpu_step_spec *spec, const int *buffers, int n);
+/* As step, before all others: reads parameters and constants only. */
+ls_status ls__cpu_step_first(cpu_builder *b, const cpu_step_spec *spec, const int *buffers, int n);
+/* A whole step that runs when the tiles are done, before anybody reads the tensors it writes. */
+ls_status ls__cpu_finish(cpu_builder *b, const cpu_step_spec *spec, const int *buffers, int n,
+                         const ls_tensor *const *written, int nwritten);
+
+/* Rows of x (its first dimension) for a tile and for the short last one; for a whole step all and
+ * none. */
+void ls__cpu_rows(const cpu_builder *b, const ls_tensor *x, bool tiled, int64_t rows[2]);
+/* How many rows a call has of a tensor. */
+typedef struct cpu_extent {
+    int64_t each; /* of a sample */
+    int64_t all;
+} cpu_extent;
+cpu_extent ls__cpu_extent(const cpu_builder *b, const ls_tensor *x);
+static inline int64_t ls__cpu_extent_rows(const cpu_call *call, const cpu_extent *x)
+{
+    return call->step->tiled ? (call->end - call->begin) * x->each : x->all;
+}
+
+/* Bytes of x in a layout. */
+size_t ls__cpu_nbytes(const cpu_program *p, const ls_tensor *x, cpu_layout layout);
+static inline int64_t ls__cpu_count(const ls_tensor *x)
+{
+    int64_t count = 1;
+    for (int i = 0; i < x->rank; i++) count *= x->shape[i];
+    return count;
+}
+
+/* --- one node, one function; op_kernels.c has the table --- */
+
+/* relu: the rectified output when the next node is absorbed, else NULL. */
+typedef struct cpu_task {
+    const ls__node *node;
+    ls_tensor *out; /* the node's first output, or the relu's behind it */
+    bool relu;
+} cpu_task;
+typedef ls_status cpu_lower_fn(cpu_builder *b, const cpu_task *task);
+
+cpu_lower_fn ls__cpu_linear, ls__cpu_linear_grad_x, ls__cpu_linear_grad_weight;
+cpu_lower_fn ls__cpu_conv2d, ls__cpu_conv2d_grad_x, ls__cpu_conv2d_grad_weight;
+cpu_lower_fn ls__cpu_max_pool2d, ls__cpu_max_pool2d_grad, ls__cpu_avg_pool2d,
+    ls__cpu_avg_pool2d_grad, ls__cpu_global_avg_pool2d, ls__cpu_global_avg_pool2d_grad;
+cpu_lower_fn ls__cpu_batch_norm, ls__cpu_batch_norm_grad, ls__cpu_batch_norm_inference;
+cpu_lower_fn ls__cpu_relu, ls__cpu_relu_grad, ls__cpu_add, ls__cpu_mul, ls__cpu_scale, ls__cpu_copy;
+cpu_lower_fn ls__cpu_dropout;
+cpu_lower_fn ls__cpu_cross_entropy, ls__cpu_cross_entropy_grad, ls__cpu_accuracy, ls__cpu_loss_grad;
+cpu_lower_fn ls__cpu_user_op;
+
+/* Blocked to plain and back (reorder.c). */
+ls_status ls__cpu_reorder(cpu_builder *b, const ls_tensor *x, int from, int to, cpu_layout target,
+                          bool tiled);
+/* out = the sum of the lanes' parts, in order, count floats each (reduce.c); a finisher. */
+ls_status ls__cpu_finish_sum(cpu_builder *b, int lanes, int out, int64_t count,
+                             const ls_tensor *written);
+
+#endif

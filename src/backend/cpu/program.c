@@ -1,0 +1,330 @@
+/* Building a program: buffers, steps, and what the lowering of a node asks for.
+ *
+ * Steps are appended in the graph's order; those that read parameters only go before all others,
+ * finishers behind the tiles that they finish. Lists grow by doubling. */
+#include "backend/cpu/cpu.h"
+
+#include <string.h>
+
+static ls_status grow(void *items, int count, int *room, size_t size)
+{
+    void **list = items;
+    if (count < *room) return LS_OK;
+    int more = *room ? 2 * *room : 32;
+    void *grown = ls__realloc(*list, (size_t)more, size);
+    if (!grown) return LS_ERR_MEMORY;
+    *list = grown;
+    *room = more;
+    return LS_OK;
+}
+
+/* --- begin and end --- */
+
+static void count_reads(cpu_builder *b)
+{
+    for (int i = 0; i < b->ntensors; i++) {
+        b->root[i] = b->tensors[i]->id;
+        b->reader[i] = -1;
+        b->values[i] = (cpu_value) { .buffer = { -1, -1 } };
+    }
+    for (int i = 0; i < b->nnodes; i++) {
+        const ls__node *node = &b->nodes[i];
+        if (node->op == &ls__op_reshape) b->root[node->out[0]->id] = b->root[node->in[0]->id];
+        for (int k = 0; k < node->nin; k++) {
+            b->reads[b->root[node->in[k]->id]]++;
+            b->readers[node->in[k]->id]++;
+            b->reader[node->in[k]->id] = i;
+        }
+    }
+}
+
+static void keep(cpu_builder *b, const ls_tensor *x)
+{
+    if (!x) return;
+    b->reads[b->root[x->id]]++;
+    b->readers[x->id]++;
+}
+
+static void keep_results(cpu_builder *b)
+{
+    const ls__graph_result *results;
+    int n = ls__graph_results(b->graph, &results);
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < results[i].nvalues; k++) keep(b, results[i].values[k]);
+        keep(b, results[i].weights);
+    }
+    for (int i = 0; i < b->nparams; i++) keep(b, b->params[i].grad);
+}
+
+ls_status ls__cpu_builder_init(cpu_builder *b, const ls_graph *graph, cpu_program *program)
+{
+    *b = (cpu_builder) { .graph = graph, .program = program };
+    b->nnodes = ls__graph_nodes(graph, &b->nodes);
+    b->ntensors = ls__graph_tensors(graph, &b->tensors);
+    b->nparams = ls__graph_params(graph, &b->params);
+    size_t n = (size_t)b->ntensors + 1;
+    b->values = ls__alloc(n, sizeof *b->values);
+    b->root = ls__alloc(n, sizeof *b->root);
+    b->reads = ls__alloc(n, sizeof *b->reads);
+    b->readers = ls__alloc(n, sizeof *b->readers);
+    b->reader = ls__alloc(n, sizeof *b->reader);
+    b->unfinished = ls__alloc(n, sizeof *b->unfinished);
+    b->absorbed = ls__alloc((size_t)b->nnodes + 1, sizeof *b->absorbed);
+    if (!b->values || !b->root || !b->reads || !b->readers || !b->reader || !b->unfinished ||
+        !b->absorbed)
+        return LS_ERR_MEMORY;
+    count_reads(b);
+    keep_results(b);
+    return LS_OK;
+}
+
+static void free_steps(cpu_step *steps, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (steps[i].destroy) steps[i].destroy(steps[i].state);
+    ls__free(steps);
+}
+
+void ls__cpu_builder_free(cpu_builder *b)
+{
+    free_steps(b->prologue, b->nprologue);
+    free_steps(b->finishers, b->nfinishers);
+    ls__free(b->values);
+    ls__free(b->root);
+    ls__free(b->reads);
+    ls__free(b->readers);
+    ls__free(b->reader);
+    ls__free(b->unfinished);
+    ls__free(b->absorbed);
+    ls__free(b->packed);
+}
+
+void ls__cpu_program_free(cpu_program *p)
+{
+    free_steps(p->steps, p->nsteps);
+    ls__free(p->buffers);
+    ls__free(p->failures);
+}
+
+/* --- what tensors are --- */
+
+static int64_t channel_blocks(const cpu_program *p, const ls_tensor *x)
+{
+    return (x->shape[1] + p->block - 1) / p->block;
+}
+
+size_t ls__cpu_nbytes(const cpu_program *p, const ls_tensor *x, cpu_layout layout)
+{
+    size_t size = ls_dtype_size(x->type);
+    if (layout == CPU_PLAIN) return (size_t)ls__cpu_count(x) * size;
+    return (size_t)(x->shape[0] * channel_blocks(p, x) * p->block * x->shape[2] * x->shape[3]) *
+           size;
+}
+
+cpu_layout ls__cpu_layout_of(const cpu_builder *b, const ls_tensor *x)
+{
+    return b->values[x->id].buffer[CPU_BLOCKED] >= 0 ? CPU_BLOCKED : CPU_PLAIN;
+}
+
+bool ls__cpu_tiled(const cpu_builder *b, const ls_tensor *x)
+{
+    return x->role == LS__ROLE_INPUT ? x->sample_major : b->values[x->id].tiled;
+}
+
+int ls__cpu_gradient_slot(const cpu_builder *b, const ls_tensor *x)
+{
+    for (int i = 0; i < b->nparams; i++)
+        if (b->params[i].grad == x) return i;
+    return -1;
+}
+
+void ls__cpu_rows(const cpu_builder *b, const ls_tensor *x, bool tiled, int64_t rows[2])
+{
+    const cpu_program *p = b->program;
+    rows[0] = x->rank ? x->shape[0] : 1;
+    rows[1] = 0;
+    if (!tiled) return;
+    int64_t each = x->shape[0] / p->batch;
+    rows[0] = each * (p->tile < p->batch ? p->tile : p->batch);
+    rows[1] = each * (p->batch % p->tile);
+    if (p->batch < p->tile) rows[1] = 0;
+}
+
+cpu_extent ls__cpu_extent(const cpu_builder *b, const ls_tensor *x)
+{
+    int64_t all = x->rank ? x->shape[0] : 1;
+    return (cpu_extent) { .each = all / b->program->batch, .all = all };
+}
+
+/* --- buffers --- */
+
+static ls_status add_buffer(cpu_builder *b, const cpu_buffer *buffer, int *out)
+{
+    cpu_program *p = b->program;
+    LS_TRY(grow(&p->buffers, p->nbuffers, &b->buffer_room, sizeof *p->buffers));
+    *out = p->nbuffers++;
+    p->buffers[*out] = *buffer;
+    p->buffers[*out].root = *out;
+    return LS_OK;
+}
+
+static ls_status outside(cpu_builder *b, const ls_tensor *x, int *buffer)
+{
+    size_t nbytes = ls__cpu_nbytes(b->program, x, CPU_PLAIN);
+    cpu_buffer outer = { .nbytes = nbytes, .slot = x->slot };
+    if (x->role == LS__ROLE_INPUT) {
+        outer.space = CPU_FIELD;
+        outer.per_sample = x->sample_major ? nbytes / (size_t)b->program->batch : 0;
+    } else if (x->role == LS__ROLE_CONSTANT) {
+        outer.space = CPU_CONSTANT;
+        outer.constant = x->values;
+    } else {
+        outer.space = CPU_PARAM;
+    }
+    return add_buffer(b, &outer, buffer);
+}
+
+static ls_status flush_finishers(cpu_builder *b);
+
+ls_status ls__cpu_read(cpu_builder *b, const ls_tensor *x, cpu_layout layout, int *buffer)
+{
+    cpu_value *value = &b->values[x->id];
+    if (b->unfinished[x->id]) LS_TRY(flush_finishers(b));
+    if (value->buffer[0] < 0 && value->buffer[1] < 0) {
+        LS_ASSERT(x->role != LS__ROLE_VALUE);
+        LS_TRY(outside(b, x, &value->buffer[CPU_PLAIN]));
+    }
+    if (value->buffer[layout] < 0) {
+        int from = value->buffer[!layout], to;
+        bool tiled = ls__cpu_tiled(b, x);
+        size_t nbytes = ls__cpu_nbytes(b->program, x, layout);
+        cpu_buffer copy = { .nbytes = nbytes,
+                            .per_sample = tiled ? nbytes / (size_t)b->program->batch : 0 };
+        LS_TRY(add_buffer(b, &copy, &to));
+        LS_TRY(ls__cpu_reorder(b, x, from, to, layout, tiled));
+        value->buffer[layout] = to;
+    }
+    *buffer = value->buffer[layout];
+    return LS_OK;
+}
+
+ls_status ls__cpu_write(cpu_builder *b, const ls_tensor *x, cpu_layout layout, bool tiled,
+                        int *buffer)
+{
+    size_t nbytes = ls__cpu_nbytes(b->program, x, layout);
+    cpu_buffer made = { .nbytes = nbytes,
+                        .per_sample = tiled ? nbytes / (size_t)b->program->batch : 0 };
+    int slot = ls__cpu_gradient_slot(b, x);
+    if (slot >= 0) {
+        LS_ASSERT(layout == CPU_PLAIN && x->type == LS_DTYPE_F32);
+        made.space = CPU_GRAD;
+        made.slot = slot;
+    }
+    LS_TRY(add_buffer(b, &made, buffer));
+    b->values[x->id].buffer[layout] = *buffer;
+    b->values[x->id].tiled = tiled;
+    return LS_OK;
+}
+
+ls_status ls__cpu_write_over(cpu_builder *b, const ls_tensor *x, cpu_layout layout, bool tiled,
+                             const ls_tensor *in, int in_buffer, int *buffer)
+{
+    LS_TRY(ls__cpu_write(b, x, layout, tiled, buffer));
+    cpu_buffer *made = &b->program->buffers[*buffer];
+    const cpu_buffer *old = &b->program->buffers[in_buffer];
+    bool last_read = in->role == LS__ROLE_VALUE && b->reads[b->root[in->id]] == 1;
+    bool same = old->space == CPU_ARENA && made->space == CPU_ARENA &&
+                old->nbytes == made->nbytes && old->per_sample == made->per_sample;
+    if (last_read && same) made->root = old->root;
+    return LS_OK;
+}
+
+ls_status ls__cpu_temporary(cpu_builder *b, size_t nbytes, int *buffer)
+{
+    return add_buffer(b, &(cpu_buffer) { .nbytes = nbytes, .temporary = true }, buffer);
+}
+
+ls_status ls__cpu_shared(cpu_builder *b, size_t nbytes, size_t per_lane, int *buffer)
+{
+    return add_buffer(b, &(cpu_buffer) { .nbytes = nbytes, .per_lane = per_lane }, buffer);
+}
+
+/* --- steps --- */
+
+static cpu_step make_step(const cpu_step_spec *spec, const int *buffers, int n)
+{
+    LS_ASSERT(n <= CPU_STEP_BUFFERS);
+    cpu_step step = { .run = spec->run,
+                      .state = spec->state,
+                      .destroy = spec->destroy,
+                      .tiled = !spec->whole,
+                      .ntasks = spec->ntasks ? spec->ntasks : 1,
+                      .nbuffers = n };
+    memcpy(step.buffers, buffers, (size_t)n * sizeof *buffers);
+    return step;
+}
+
+static ls_status append(cpu_step **steps, int *count, int *room, const cpu_step_spec *spec,
+                        const int *buffers, int n)
+{
+    ls_status status = grow(steps, *count, room, sizeof **steps);
+    if (status == LS_OK)
+        (*steps)[(*count)++] = make_step(spec, buffers, n);
+    else if (spec->destroy)
+        spec->destroy(spec->state);
+    return status;
+}
+
+ls_status ls__cpu_step(cpu_builder *b, const cpu_step_spec *spec, const int *buffers, int n)
+{
+    cpu_program *p = b->program;
+    return append(&p->steps, &p->nsteps, &b->step_room, spec, buffers, n);
+}
+
+ls_status ls__cpu_step_first(cpu_builder *b, const cpu_step_spec *spec, const int *buffers, int n)
+{
+    return append(&b->prologue, &b->nprologue, &b->prologue_room, spec, buffers, n);
+}
+
+ls_status ls__cpu_finish(cpu_builder *b, const cpu_step_spec *spec, const int *buffers, int n,
+                         const ls_tensor *const *written, int nwritten)
+{
+    LS_TRY(append(&b->finishers, &b->nfinishers, &b->finisher_room, spec, buffers, n));
+    for (int i = 0; i < nwritten; i++) b->unfinished[written[i]->id] = true;
+    return LS_OK;
+}
+
+static ls_status flush_finishers(cpu_builder *b)
+{
+    cpu_program *p = b->program;
+    for (int i = 0; i < b->nfinishers; i++) {
+        LS_TRY(grow(&p->steps, p->nsteps, &b->step_room, sizeof *p->steps));
+        p->steps[p->nsteps++] = b->finishers[i];
+        b->finishers[i].destroy = NULL; /* the program's now */
+    }
+    b->nfinishers = 0;
+    memset(b->unfinished, 0, (size_t)b->ntensors * sizeof *b->unfinished);
+    return LS_OK;
+}
+
+static ls_status put_prologue_first(cpu_builder *b)
+{
+    cpu_program *p = b->program;
+    int n = b->nprologue;
+    if (n == 0) return LS_OK;
+    cpu_step *all = ls__alloc((size_t)(n + p->nsteps), sizeof *all);
+    if (!all) return LS_ERR_MEMORY;
+    memcpy(all, b->prologue, (size_t)n * sizeof *all);
+    if (p->nsteps) memcpy(all + n, p->steps, (size_t)p->nsteps * sizeof *all);
+    ls__free(p->steps);
+    p->steps = all;
+    p->nsteps += n;
+    b->nprologue = 0;
+    return LS_OK;
+}
+
+ls_status ls__cpu_close(cpu_builder *b)
+{
+    LS_TRY(flush_finishers(b));
+    return put_prologue_first(b);
+}
