@@ -17,7 +17,7 @@ static void widen(use *u, int first, int last)
     if (last > u->last) u->last = last;
 }
 
-static void find_uses(const cpu_program *p, const int *begin, const int *end, use *uses)
+static void find_uses(const cpu_program *p, const int *begin, use *uses)
 {
     for (int i = 0; i < p->nbuffers; i++) uses[i] = (use) { p->nsteps, -1, -2 };
     for (int s = 0; s < p->nsteps; s++) {
@@ -29,7 +29,6 @@ static void find_uses(const cpu_program *p, const int *begin, const int *end, us
             widen(u, s, s);
         }
     }
-    (void)end;
 }
 
 static void find_segments(const cpu_program *p, int *begin, int *end)
@@ -47,7 +46,7 @@ static void find_segments(const cpu_program *p, int *begin, int *end)
 static size_t tile_bytes(const cpu_program *p, const cpu_buffer *b)
 {
     if (b->temporary) return b->nbytes;
-    return b->per_sample * (size_t)(p->tile < p->batch ? p->tile : p->batch);
+    return b->per_sample * (size_t)p->tile;
 }
 
 /* kept[i]: some buffer in the memory of root i is a result. */
@@ -112,13 +111,13 @@ ls_status ls__cpu_plan_memory(cpu_program *p)
 {
     size_t n = (size_t)p->nbuffers + 1, steps = (size_t)p->nsteps + 1;
     use *uses = ls__alloc(n, sizeof *uses);
-    int *begin = ls__alloc(2 * steps, sizeof *begin), *end = begin + steps;
+    int *begin = ls__alloc(steps, sizeof *begin), *end = ls__alloc(steps, sizeof *end);
     bool *kept = ls__alloc(n, sizeof *kept);
     ls__lifetime *lives = ls__alloc(n, sizeof *lives);
-    ls_status status = uses && begin && kept && lives ? LS_OK : LS_ERR_MEMORY;
+    ls_status status = uses && begin && end && kept && lives ? LS_OK : LS_ERR_MEMORY;
     if (status != LS_OK) goto done;
     find_segments(p, begin, end);
-    find_uses(p, begin, end, uses);
+    find_uses(p, begin, uses);
     find_kept(p, kept);
     LS_TRY_GOTO(place(p, uses, begin, end, kept, lives, true, &p->scratch_bytes), status, done);
     LS_TRY_GOTO(place(p, uses, begin, end, kept, lives, false, &p->whole_bytes), status, done);
@@ -128,6 +127,7 @@ ls_status ls__cpu_plan_memory(cpu_program *p)
 done:
     ls__free(lives);
     ls__free(kept);
+    ls__free(end);
     ls__free(begin);
     ls__free(uses);
     return status;

@@ -6,8 +6,8 @@
 
 struct ls__executable {
     cpu_program program;
-    char **base;     /* (buffers) of this run */
-    int *result;     /* (tensors) the buffer of what may be read after a run; -1 */
+    char **base; /* (buffers) of this run */
+    int *result; /* (tensors) the buffer of what may be read after a run; -1 */
     int ntensors;
     int *zero;       /* (nzero) parameters whose gradient nobody computes */
     int64_t *counts; /* (nzero) */
@@ -100,11 +100,16 @@ size_t ls__cpu_arena_bytes(const ls__executable *e)
 static char *base_of(const cpu_buffer *b, const ls__run_context *context)
 {
     switch (b->space) {
-    case CPU_PARAM: return (char *)(context->params + context->offsets[b->slot]);
-    case CPU_GRAD: return (char *)(context->grads + context->offsets[b->slot]);
-    case CPU_FIELD: return context->fields[b->slot];
-    case CPU_CONSTANT: return (char *)b->constant;
-    case CPU_ARENA: break;
+    case CPU_PARAM:
+        return (char *)(context->params + context->offsets[b->slot]);
+    case CPU_GRAD:
+        return (char *)(context->grads + context->offsets[b->slot]);
+    case CPU_FIELD:
+        return context->fields[b->slot];
+    case CPU_CONSTANT:
+        return (char *)b->constant;
+    case CPU_ARENA:
+        break;
     }
     return b->tiled || b->offset < 0 ? NULL : (char *)context->arena + b->offset;
 }

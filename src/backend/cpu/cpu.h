@@ -31,7 +31,8 @@
  * which: sums keep a fixed number of partial sums, and products are not contracted. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define LS__CPU_CLONES __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+#define LS__CPU_CLONES                                                                             \
+    __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
 #else
 #define LS__CPU_CLONES
 #endif
@@ -122,15 +123,15 @@ struct cpu_step {
 struct cpu_program {
     int threads, block;
     int64_t batch;
-    int64_t tile;   /* samples */
+    int64_t tile;   /* samples; at most batch */
     int64_t ntiles; /* the last may be short */
     int lanes;
     cpu_step *steps;
     int nsteps;
     cpu_buffer *buffers;
     int nbuffers;
-    size_t whole_bytes;   /* of the arena's first part */
-    size_t scratch_bytes; /* of each thread's part behind it */
+    size_t whole_bytes;    /* of the arena's first part */
+    size_t scratch_bytes;  /* of each thread's part behind it */
     cpu_failure *failures; /* (threads) */
 };
 
@@ -163,12 +164,12 @@ typedef struct cpu_builder {
     int ntensors;
     const ls__graph_param *params;
     int nparams;
-    cpu_value *values; /* (tensors) */
-    int *root;         /* (tensors) the tensor whose elements a reshape shows */
-    int *reads;        /* (tensors) by root: reads to come; results count one that never comes */
-    int *readers;      /* (tensors) nodes that read it, results counted */
-    int *reader;       /* (tensors) the last node that reads it; -1 */
-    bool *absorbed;    /* (nodes) lowered as part of an earlier one */
+    cpu_value *values;  /* (tensors) */
+    int *root;          /* (tensors) the tensor whose elements a reshape shows */
+    int *reads;         /* (tensors) by root: reads to come; results count one that never comes */
+    int *readers;       /* (tensors) nodes that read it, results counted */
+    int *reader;        /* (tensors) the last node that reads it; -1 */
+    bool *absorbed;     /* (nodes) lowered as part of an earlier one */
     cpu_step *prologue; /* before all others: parameters packed */
     int nprologue, prologue_room;
     cpu_step *finishers; /* whole steps that wait until the tiles are done */

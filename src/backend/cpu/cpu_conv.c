@@ -68,20 +68,23 @@ static ls_status make_repack(cpu_builder *b, const dnnl_memory_desc_t *from,
     ls_status status = ls__cpu_attributes(false, false, &attr);
     if (status == LS_OK) {
         dnnl_engine_t engine = ls__cpu_pool()->engine;
-        dnnl_status_t made = dnnl_reorder_primitive_desc_create(&pd, from, engine, to, engine, attr);
+        dnnl_status_t made =
+            dnnl_reorder_primitive_desc_create(&pd, from, engine, to, engine, attr);
         if (made != dnnl_success) status = ls__cpu_dnnl_fail(made, "reorder of weights");
         dnnl_primitive_attr_destroy(attr);
     }
     const int ids[] = { DNNL_ARG_FROM, DNNL_ARG_TO };
     if (status == LS_OK)
-        status = ls__cpu_primitive_create(pd, ids, (const dnnl_memory_desc_t *[]) { from, to }, 2, p);
+        status =
+            ls__cpu_primitive_create(pd, ids, (const dnnl_memory_desc_t *[]) { from, to }, 2, p);
     if (pd) dnnl_primitive_desc_destroy(pd);
     if (status == LS_OK) status = ls__cpu_temporary(b, p->scratchpad, &buffers[2]);
     if (status != LS_OK) {
         free_repack(p);
         return status;
     }
-    *spec = (cpu_step_spec) { .run = run_repack, .state = p, .destroy = free_repack, .whole = true };
+    *spec =
+        (cpu_step_spec) { .run = run_repack, .state = p, .destroy = free_repack, .whole = true };
     return LS_OK;
 }
 
@@ -118,8 +121,8 @@ static ls_status pack(cpu_builder *b, const ls_tensor *weight, const dnnl_memory
     LS_TRY(ls__cpu_shared(b, dnnl_memory_desc_get_size(md), 0, &buffers[1]));
     LS_TRY(make_repack(b, &plain, md, &spec, buffers));
     *buffer = buffers[1];
-    LS_TRY((weight->role == LS__ROLE_VALUE ? ls__cpu_step : ls__cpu_step_first)(b, &spec, buffers,
-                                                                                3));
+    LS_TRY(
+        (weight->role == LS__ROLE_VALUE ? ls__cpu_step : ls__cpu_step_first)(b, &spec, buffers, 3));
     return remember_packed(b, weight, md, *buffer);
 }
 

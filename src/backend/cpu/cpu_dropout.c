@@ -89,8 +89,6 @@ ls_status ls__cpu_dropout(cpu_builder *b, const cpu_task *task)
                      .each = ls__cpu_count(x) / x->shape[0],
                      .by_sample = tiled,
                      .attributes = *(const ls__dropout_attributes *)task->node->attributes };
-    cpu_step_spec spec = {
-        .run = run_dropout, .state = d, .destroy = ls__free, .whole = !tiled
-    };
+    cpu_step_spec spec = { .run = run_dropout, .state = d, .destroy = ls__free, .whole = !tiled };
     return ls__cpu_step(b, &spec, buffers, 2);
 }

@@ -90,10 +90,17 @@ static void run_scale(const cpu_call *call)
     float *y = ls__cpu_at(call, 1);
     int64_t n = count_of(call);
     switch (e->type) {
-    case LS_DTYPE_U8: scale_u8(x, y, n, e->factor, e->offset); break;
-    case LS_DTYPE_I32: scale_i32(x, y, n, e->factor, e->offset); break;
-    case LS_DTYPE_I64: scale_i64(x, y, n, e->factor, e->offset); break;
-    default: scale_f32(x, y, n, e->factor, e->offset);
+    case LS_DTYPE_U8:
+        scale_u8(x, y, n, e->factor, e->offset);
+        break;
+    case LS_DTYPE_I32:
+        scale_i32(x, y, n, e->factor, e->offset);
+        break;
+    case LS_DTYPE_I64:
+        scale_i64(x, y, n, e->factor, e->offset);
+        break;
+    default:
+        scale_f32(x, y, n, e->factor, e->offset);
     }
 }
 

@@ -34,10 +34,10 @@ static void free_gemm(void *state)
 static ls_status describe_matrices(const gemm_shape *s, dnnl_memory_desc_t md[4])
 {
     dnnl_dims_t a = { s->m, s->k }, b = { s->k, s->n }, c = { s->m, s->n }, bias = { 1, s->n };
-    LS_DNNL_TRY(dnnl_memory_desc_init_by_tag(&md[0], 2, a, dnnl_f32,
-                                             s->transpose_a ? dnnl_ba : dnnl_ab));
-    LS_DNNL_TRY(dnnl_memory_desc_init_by_tag(&md[1], 2, b, dnnl_f32,
-                                             s->transpose_b ? dnnl_ba : dnnl_ab));
+    LS_DNNL_TRY(
+        dnnl_memory_desc_init_by_tag(&md[0], 2, a, dnnl_f32, s->transpose_a ? dnnl_ba : dnnl_ab));
+    LS_DNNL_TRY(
+        dnnl_memory_desc_init_by_tag(&md[1], 2, b, dnnl_f32, s->transpose_b ? dnnl_ba : dnnl_ab));
     LS_DNNL_TRY(dnnl_memory_desc_init_by_tag(&md[2], 2, c, dnnl_f32, dnnl_ab));
     LS_DNNL_TRY(dnnl_memory_desc_init_by_tag(&md[3], 2, bias, dnnl_f32, dnnl_ab));
     return LS_OK;
@@ -55,8 +55,7 @@ static ls_status make_gemm(const gemm_shape *s, cpu_primitive *out)
     const int ids[] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS };
     const dnnl_memory_desc_t *mds[] = { &md[0], &md[1], &md[2], &md[3] };
     ls_status status = ls__cpu_describe_any(&desc, attr, NULL, &pd);
-    if (status == LS_OK)
-        status = ls__cpu_primitive_create(pd, ids, mds, s->bias ? 4 : 3, out);
+    if (status == LS_OK) status = ls__cpu_primitive_create(pd, ids, mds, s->bias ? 4 : 3, out);
     if (pd) dnnl_primitive_desc_destroy(pd);
     dnnl_primitive_attr_destroy(attr);
     return status;

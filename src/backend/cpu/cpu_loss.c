@@ -25,9 +25,12 @@ static int64_t targets_of(const cpu_call *call)
 static int64_t label_at(const loss *s, const void *labels, int64_t i)
 {
     switch (s->label) {
-    case LS_DTYPE_U8: return ((const uint8_t *)labels)[i];
-    case LS_DTYPE_I64: return ((const int64_t *)labels)[i];
-    default: return ((const int32_t *)labels)[i];
+    case LS_DTYPE_U8:
+        return ((const uint8_t *)labels)[i];
+    case LS_DTYPE_I64:
+        return ((const int64_t *)labels)[i];
+    default:
+        return ((const int32_t *)labels)[i];
     }
 }
 

@@ -394,8 +394,7 @@ static ls_status add_sums(cpu_builder *b, const cpu_task *task, const ls_tensor 
                           const ls_tensor *const out[2])
 {
     int buffers[4] = { from[0], from[1] };
-    for (int i = 0; i < 2; i++)
-        LS_TRY(ls__cpu_write(b, out[i], CPU_PLAIN, false, &buffers[2 + i]));
+    for (int i = 0; i < 2; i++) LS_TRY(ls__cpu_write(b, out[i], CPU_PLAIN, false, &buffers[2 + i]));
     norm *m = make_norm(b, task, x, CPU_PLAIN);
     if (!m) return LS_ERR_MEMORY;
     cpu_step_spec spec = { .run = run, .state = m, .destroy = ls__free, .whole = true };

@@ -9,9 +9,9 @@
 
 typedef struct pool2d {
     cpu_extent rows;
-    int64_t size, height, width;    /* of x */
-    int64_t out_height, out_width;  /* of y */
-    int64_t planes;                 /* per row */
+    int64_t size, height, width;   /* of x */
+    int64_t out_height, out_width; /* of y */
+    int64_t planes;                /* per row */
     int block;
     bool wide_index; /* i32, else u8 */
     float scale;
@@ -20,9 +20,8 @@ typedef struct pool2d {
 /* --- max --- */
 
 /* The largest of a window of x (H, W, block) for every lane; NaN is larger than all. */
-static inline __attribute__((always_inline)) void window_max(const float *x, int64_t size,
-                                                             int64_t width, int block, float *best,
-                                                             int32_t *where)
+static inline __attribute__((always_inline)) void
+window_max(const float *x, int64_t size, int64_t width, int block, float *best, int32_t *where)
 {
     for (int l = 0; l < block; l++) {
         best[l] = x[l];
@@ -41,9 +40,8 @@ static inline __attribute__((always_inline)) void window_max(const float *x, int
     }
 }
 
-static inline __attribute__((always_inline)) void max_plane(const pool2d *p, const float *x,
-                                                            float *y, void *index, int64_t first,
-                                                            int block)
+static inline __attribute__((always_inline)) void
+max_plane(const pool2d *p, const float *x, float *y, void *index, int64_t first, int block)
 {
     float best[16];
     int32_t where[16];
@@ -129,8 +127,7 @@ LS__CPU_CLONES static void max_grad_planes(const pool2d *p, const float *g, cons
 static void clear_rest(const pool2d *p, float *dx, int64_t planes)
 {
     bool covered = p->out_height * p->size == p->height && p->out_width * p->size == p->width;
-    if (!covered)
-        memset(dx, 0, (size_t)(planes * p->height * p->width * p->block) * sizeof *dx);
+    if (!covered) memset(dx, 0, (size_t)(planes * p->height * p->width * p->block) * sizeof *dx);
 }
 
 static void run_max_grad(const cpu_call *call)

@@ -33,7 +33,8 @@ static cpu_call call_of(run *r, int thread)
 static void run_lane(run *r, cpu_call *call)
 {
     const cpu_program *p = r->program;
-    int64_t begin = p->ntiles * call->lane / p->lanes, end = p->ntiles * (call->lane + 1) / p->lanes;
+    int64_t begin = p->ntiles * call->lane / p->lanes,
+            end = p->ntiles * (call->lane + 1) / p->lanes;
     for (int64_t tile = begin; tile < end; tile++) {
         call->begin = tile * p->tile;
         call->end = call->begin + p->tile < p->batch ? call->begin + p->tile : p->batch;

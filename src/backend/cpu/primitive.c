@@ -19,8 +19,7 @@ ls_status ls__cpu_attributes(bool sum, bool relu, dnnl_primitive_attr_t *out)
 {
     LS_DNNL_TRY(dnnl_primitive_attr_create(out));
     dnnl_post_ops_t ops = NULL;
-    dnnl_status_t status =
-        dnnl_primitive_attr_set_scratchpad_mode(*out, dnnl_scratchpad_mode_user);
+    dnnl_status_t status = dnnl_primitive_attr_set_scratchpad_mode(*out, dnnl_scratchpad_mode_user);
     if (status == dnnl_success) status = dnnl_post_ops_create(&ops);
     if (status == dnnl_success && sum) status = dnnl_post_ops_append_sum(ops, 1);
     if (status == dnnl_success && relu)
@@ -63,8 +62,8 @@ static ls_status make_memories(cpu_primitive *p, const int *ids,
         for (int i = 0; i < p->nargs; i++) {
             dnnl_exec_arg_t *arg = &p->args[t * p->nargs + i];
             arg->arg = ids[i];
-            LS_DNNL_TRY(dnnl_memory_create(&arg->memory, mds[i], ls__cpu_pool()->engine,
-                                           DNNL_MEMORY_NONE));
+            LS_DNNL_TRY(
+                dnnl_memory_create(&arg->memory, mds[i], ls__cpu_pool()->engine, DNNL_MEMORY_NONE));
         }
     }
     return LS_OK;
@@ -79,8 +78,7 @@ ls_status ls__cpu_primitive_create(dnnl_primitive_desc_t desc, const int *ids,
     LS_ASSERT(nargs <= CPU_PRIMITIVE_ARGS);
     memcpy(all_ids, ids, (size_t)nargs * sizeof *ids);
     memcpy(all_mds, mds, (size_t)nargs * sizeof *mds);
-    const dnnl_memory_desc_t *pad =
-        dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
+    const dnnl_memory_desc_t *pad = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
     out->scratchpad = pad ? dnnl_memory_desc_get_size(pad) : 0;
     out->nargs = nargs;
     if (out->scratchpad) {
@@ -121,14 +119,14 @@ void ls__cpu_primitive_run(const cpu_primitive *p, const cpu_call *call, void *c
         note(call->failure, dnnl_memory_set_data_handle(args[i].memory, pointers[i]));
         current[i] = pointers[i];
     }
-    note(call->failure, dnnl_primitive_execute(p->handle, ls__cpu_pool()->streams[call->thread],
-                                               p->nargs, args));
+    note(call->failure,
+         dnnl_primitive_execute(p->handle, ls__cpu_pool()->streams[call->thread], p->nargs, args));
 }
 
 ls_status ls__cpu_md4(cpu_layout layout, const int64_t *shape, dnnl_memory_desc_t *out)
 {
     dnnl_dims_t dims = { shape[0], shape[1], shape[2], shape[3] };
-    dnnl_format_tag_t tag = layout == CPU_PLAIN               ? dnnl_abcd
+    dnnl_format_tag_t tag = layout == CPU_PLAIN           ? dnnl_abcd
                             : ls__cpu_pool()->block == 16 ? dnnl_aBcd16b
                                                           : dnnl_aBcd8b;
     LS_DNNL_TRY(dnnl_memory_desc_init_by_tag(out, 4, dims, dnnl_f32, tag));

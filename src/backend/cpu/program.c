@@ -145,9 +145,8 @@ void ls__cpu_rows(const cpu_builder *b, const ls_tensor *x, bool tiled, int64_t 
     rows[1] = 0;
     if (!tiled) return;
     int64_t each = x->shape[0] / p->batch;
-    rows[0] = each * (p->tile < p->batch ? p->tile : p->batch);
+    rows[0] = each * p->tile;
     rows[1] = each * (p->batch % p->tile);
-    if (p->batch < p->tile) rows[1] = 0;
 }
 
 cpu_extent ls__cpu_extent(const cpu_builder *b, const ls_tensor *x)

@@ -38,6 +38,7 @@ void ls__cpu_choose_tile(const cpu_builder *b, cpu_program *p)
     if (tile > LARGEST_TILE) tile = LARGEST_TILE;
     tile = tile / unit * unit;
     p->tile = tile < unit ? unit : tile;
+    if (p->tile > p->batch) p->tile = p->batch;
     p->ntiles = (p->batch + p->tile - 1) / p->tile;
     int64_t lanes = LANE_BYTES / parameter_bytes(b);
     if (lanes < 2) lanes = 2;

@@ -1,0 +1,44 @@
+/* A graph run by the CPU backend and by the reference executor, side by side. */
+#ifndef LS_TESTS_COMPARE_H
+#define LS_TESTS_COMPARE_H
+
+#include "graph/backend.h"
+#include "graph/reference.h"
+
+typedef struct compare_options {
+    ls_step_fn *step;
+    void *user;
+    ls_stage stage;
+    int64_t batch;
+    const ls_field *fields;
+    int nfields;
+    double tolerance; /* relative to the largest value of a tensor; 0 = 2e-5 */
+    int64_t run_step, first;
+    int classes;     /* of integer fields: labels in [0, classes) */
+    int misaligned;  /* floats by which params, grads and fields are moved off their alignment */
+    int64_t ignored; /* every so many labels are -100; 0 = none */
+    bool input_gradients;
+} compare_options;
+
+/* What a run of the backend left: copies. */
+typedef struct outcome {
+    float *grads; /* (count) */
+    int64_t count;
+    float *results; /* (nresults) all values of all results, one after the other */
+    int64_t nresults;
+} outcome;
+
+/* The backend with this many threads: the first call of a process decides. */
+const ls__backend *compare_backend(int threads);
+/* Builds, runs, checks sentinels behind arena and gradients. */
+outcome compare_run_backend(const compare_options *o);
+void compare_free(outcome *o);
+/* Runs both and fails the test where they differ. */
+void compare_with_reference(const compare_options *o);
+/* As run_backend, expecting it to fail with this status and text. */
+void compare_run_fails(const compare_options *o, int32_t bad_label, int64_t at, ls_status status,
+                       const char *text);
+/* The checksum of all bits of an outcome. */
+uint64_t compare_checksum(const outcome *o);
+
+#endif
