@@ -82,6 +82,8 @@ typedef struct ls__manifest {
 
 /* Checked: members, types, that pieces cover their file, all checksums of the document itself. */
 ls_status ls__manifest_read(const char *folder, ls__manifest *out);
+/* path is for messages; document loses its own checksum. */
+ls_status ls__manifest_parse(const char *path, json_t *document, ls__manifest *out);
 void ls__manifest_free(ls__manifest *m);
 /* The document as text, freed by ls__free. */
 ls_status ls__manifest_text(const ls__manifest *m, char **text);

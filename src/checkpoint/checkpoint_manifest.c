@@ -185,7 +185,7 @@ static ls_status check_sum(const char *path, json_t *document)
     return sum == said ? LS_OK : bad(path, "its own checksum is wrong");
 }
 
-static ls_status read_document(const char *path, json_t *document, ls__manifest *out)
+static ls_status read_members(const char *path, json_t *document, ls__manifest *out)
 {
     const char *schema = json_string_value(json_object_get(document, "schema"));
     if (!schema || strncmp(schema, "lockstep.manifest/", 18) != 0)
@@ -203,6 +203,14 @@ static ls_status read_document(const char *path, json_t *document, ls__manifest 
     return read_files(path, json_object_get(document, "files"), out);
 }
 
+ls_status ls__manifest_parse(const char *path, json_t *document, ls__manifest *out)
+{
+    *out = (ls__manifest) { .metric = NAN };
+    ls_status status = read_members(path, document, out);
+    if (status != LS_OK) ls__manifest_free(out);
+    return status;
+}
+
 ls_status ls__manifest_read(const char *folder, ls__manifest *out)
 {
     *out = (ls__manifest) { .metric = NAN };
@@ -211,9 +219,8 @@ ls_status ls__manifest_read(const char *folder, ls__manifest *out)
     LS_TRY(ls__path_join(path, folder, LS__MANIFEST_FILE));
     if (!ls__path_exists(path)) return bad(path, "it is missing");
     LS_TRY(ls__json_read(path, LS__MANIFEST_MAX, &document));
-    ls_status status = read_document(path, document, out);
+    ls_status status = ls__manifest_parse(path, document, out);
     json_decref(document);
-    if (status != LS_OK) ls__manifest_free(out);
     return status;
 }
 
