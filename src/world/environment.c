@@ -92,7 +92,7 @@ static ls_status read_number(const char *name, const char *text, int low, int hi
 static ls_status check_local_size(const ls__place *p)
 {
     const char *text = getenv("LOCAL_WORLD_SIZE");
-    int local_size;
+    int local_size = 0;
     if (!text) return LS_OK;
     LS_TRY(read_number("LOCAL_WORLD_SIZE", text, 1, INT_MAX, &local_size));
     if (local_size > p->size || p->local_rank >= local_size)
@@ -110,7 +110,7 @@ static ls_status check_local_size(const ls__place *p)
 
 static ls_status read_others(const char *const values[NVARIABLES], ls__place *p)
 {
-    int port;
+    int port = 0;
     LS_TRY(read_number("WORLD_SIZE", values[WORLD_SIZE], 1, 1 << 20, &p->size));
     LS_TRY(read_number("RANK", values[RANK], 0, INT_MAX, &p->rank));
     LS_TRY(read_number("LOCAL_RANK", values[LOCAL_RANK], 0, INT_MAX, &p->local_rank));

@@ -13,6 +13,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <xxhash.h>
+
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -27,6 +29,7 @@ enum {
     KEPT_MAX = 1 << 18,       /* bytes of a rank that wait for its log file */
     TAIL_LINE_MAX = 400,      /* bytes of a last line */
     DRAIN_READS = 64,         /* of one pipe at the end */
+    WARNINGS = 32,            /* that are remembered */
     CHUNK = 4096,             /* a pipe that polls writable takes so much without blocking */
 };
 
@@ -56,6 +59,11 @@ struct ls__output {
     bool has_folder, warned;
     rank_output *ranks; /* (size) */
     sink sinks[2];
+    struct {
+        uint64_t hash;
+        int rank; /* that was shown */
+    } warnings[WARNINGS];
+    int nwarnings;
 };
 
 static uint64_t tag_of(int rank, int which)
@@ -283,17 +291,34 @@ static void remember(rank_output *rank, const char *line, size_t nbytes)
     if (*slot) rank->nlines++;
 }
 
+/* Whether another rank's same warning has been shown: they find the same faults. */
+static bool said_by_another(ls__output *o, int r, const char *text, size_t nbytes)
+{
+    static const char prefix[] = "lockstep: warning: ";
+    if (nbytes < sizeof prefix || memcmp(text, prefix, sizeof prefix - 1) != 0) return false;
+    uint64_t hash = XXH3_64bits(text, nbytes);
+    int known = o->nwarnings < WARNINGS ? o->nwarnings : WARNINGS;
+    for (int i = 0; i < known; i++)
+        if (o->warnings[i].hash == hash) return o->warnings[i].rank != r;
+    int slot = o->nwarnings++ % WARNINGS;
+    o->warnings[slot].hash = hash;
+    o->warnings[slot].rank = r;
+    return false;
+}
+
 static void show(ls__output *o, int r, int which, const char *line, size_t nbytes)
 {
     sink *s = &o->sinks[which];
     if (s->broken || (r > 0 && which == 0)) return;
+    size_t whole = nbytes;
+    const char *text = visible(line, &nbytes);
+    if (which == 1 && said_by_another(o, r, text, nbytes)) return;
     if (r == 0) {
-        append(&s->queue, line, nbytes);
+        append(&s->queue, line, whole);
         return;
     }
     char prefix[16];
     int n = snprintf(prefix, sizeof prefix, "[%d] ", r);
-    const char *text = visible(line, &nbytes);
     if (append(&s->queue, prefix, (size_t)n) && append(&s->queue, text, nbytes))
         append(&s->queue, "\n", 1);
 }

@@ -14,8 +14,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 
-static const int asking[] = { SIGTERM, SIGINT, SIGUSR1 };
-enum { NASKING = sizeof asking / sizeof asking[0] };
+const int ls__signals[LS__SIGNALS] = { SIGTERM, SIGINT, SIGUSR1 };
 
 static struct {
     atomic_int forward_fd; /* -1 = this process is the whole job */
@@ -24,8 +23,10 @@ static struct {
     bool has_timer;
     timer_t timer;
     struct itimerspec grace;
-    struct sigaction before[NASKING];
+    struct sigaction before[LS__SIGNALS];
     bool installed;
+    _Atomic(ls__last_words *) words;
+    ls__last_words *words_before; /* a handler may still be reading them */
 } state = { .forward_fd = -1 };
 
 static void say(const char *text)
@@ -34,9 +35,11 @@ static void say(const char *text)
     (void)n;
 }
 
-static void end_at_once(int number, const char *why)
+static void end_at_once(int number, bool grace_over, const char *why)
 {
+    const ls__last_words *words = atomic_load(&state.words);
     say(why);
+    if (words) ls__last_words_write(words, number, grace_over);
     _exit(128 + number);
 }
 
@@ -45,13 +48,13 @@ static void alone(int number, const siginfo_t *info)
     int64_t now = ls__now_ns();
     int expected = 0;
     if (info->si_code == SI_TIMER)
-        end_at_once(atomic_load(&state.first), "lockstep: error: had not stopped within the grace "
-                                               "period: ended at once\n");
+        end_at_once(atomic_load(&state.first), true,
+                    "lockstep: error: had not stopped within the grace period: ended at once\n");
     if (atomic_compare_exchange_strong(&state.first, &expected, number)) {
         atomic_store(&state.first_ns, now);
         if (state.has_timer) timer_settime(state.timer, 0, &state.grace, NULL);
     } else if (now - atomic_load(&state.first_ns) > 1000000000) {
-        end_at_once(number, "lockstep: error: a second signal ended the program at once\n");
+        end_at_once(number, false, "lockstep: error: a second signal ended the program at once\n");
     }
 }
 
@@ -72,9 +75,9 @@ static void handle(int number, siginfo_t *info, void *context)
 static ls_status install(void)
 {
     struct sigaction action = { .sa_sigaction = handle, .sa_flags = SA_SIGINFO | SA_RESTART };
-    for (int i = 0; i < NASKING; i++) sigaddset(&action.sa_mask, asking[i]);
-    for (int i = 0; i < NASKING; i++)
-        if (sigaction(asking[i], &action, &state.before[i]) != 0)
+    for (int i = 0; i < LS__SIGNALS; i++) sigaddset(&action.sa_mask, ls__signals[i]);
+    for (int i = 0; i < LS__SIGNALS; i++)
+        if (sigaction(ls__signals[i], &action, &state.before[i]) != 0)
             return ls__fail_errno(LS_ERR_INTERNAL, "sigaction");
     state.installed = true;
     return LS_OK;
@@ -106,12 +109,21 @@ int ls__signals_stop_request(void)
     return atomic_load(&state.first);
 }
 
+void ls__signals_set_last_words(ls__last_words *words)
+{
+    ls__last_words *before = atomic_exchange(&state.words, words);
+    ls__last_words_free(state.words_before);
+    state.words_before = before;
+}
+
 void ls__signals_restore(void)
 {
     if (!state.installed) return;
-    for (int i = 0; i < NASKING; i++) sigaction(asking[i], &state.before[i], NULL);
+    for (int i = 0; i < LS__SIGNALS; i++) sigaction(ls__signals[i], &state.before[i], NULL);
     if (state.has_timer) timer_delete(state.timer);
     state.has_timer = false;
     state.installed = false;
+    ls__signals_set_last_words(NULL);
+    ls__signals_set_last_words(NULL); /* frees those before, too */
     atomic_store(&state.forward_fd, -1);
 }

@@ -7,12 +7,20 @@
 
 #include <lockstep/base.h>
 
+#include "world/last_words.h"
+
 /* Each signal becomes one byte, its number, on fd (non-blocking; borrowed). */
 ls_status ls__signals_forward(int fd);
 /* This process is the whole job. grace in seconds, -1 = none. */
 ls_status ls__signals_alone(double grace);
 int ls__signals_stop_request(void); /* after ls__signals_alone: the first signal, 0 = none */
+/* What a program on its own writes when a signal ends it; taken over. NULL = nothing. */
+void ls__signals_set_last_words(ls__last_words *words);
 /* Default actions again. */
 void ls__signals_restore(void);
+
+/* The signals that ask to stop. */
+enum { LS__SIGNALS = 3 };
+extern const int ls__signals[LS__SIGNALS];
 
 #endif

@@ -26,6 +26,7 @@
 #include "world/job.h"
 #include "world/oom.h"
 #include "world/output.h"
+#include "world/signals.h"
 
 extern char **environ;
 
@@ -40,7 +41,7 @@ typedef struct supervisor {
     int size;
     char **argv;
     int epoll_fd, signal_fd, null_fd;
-    sigset_t mask_before;
+    sigset_t mask_of_ranks;
     struct rlimit files_before;
     ls__pids strangers; /* children that this process had before */
     ls__output *output;
@@ -91,9 +92,11 @@ static ls_status take_signals(supervisor *s)
         sigaddset(&mask, numbers[i]);
     }
     signal(SIGPIPE, SIG_IGN);
-    sigprocmask(SIG_BLOCK, &mask, &s->mask_before);
+    sigprocmask(SIG_BLOCK, &mask, &s->mask_of_ranks);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-        sigdelset(&s->mask_before, numbers[i]);
+        sigdelset(&s->mask_of_ranks, numbers[i]);
+    /* A rank that is asked to stop before it has handlers shall not die of it. */
+    for (int i = 0; i < LS__SIGNALS; i++) sigaddset(&s->mask_of_ranks, ls__signals[i]);
     s->signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     return s->signal_fd >= 0 ? LS_OK : ls__fail_errno(LS_ERR_INTERNAL, "signalfd");
 }
@@ -172,7 +175,7 @@ static ls_status start_process(supervisor *s, int rank, int socket_fd, int out_f
                                    .err_fd = err_fd,
                                    .keep = { socket_fd, place.memory_fd, place.board_fd },
                                    .cpus = launch->plan.pin ? &cpus : NULL,
-                                   .mask = &s->mask_before,
+                                   .mask = &s->mask_of_ranks,
                                    .files = &s->files_before },
             &s->children[rank]);
     ls__free(envp);

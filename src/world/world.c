@@ -131,6 +131,43 @@ static void send_text(ls_world *world, ls__frame_type type, const char *text)
     if (status != LS_OK) ls__log(LS__LOG_DEBUG, "%s", ls_error_text()); /* the watcher acts on it */
 }
 
+/* Locked: where reports go. in_folder: room for the second one. */
+static void report_paths(const ls_world *world, char in_folder[LS_PATH_MAX], const char *paths[2])
+{
+    paths[0] = world->launch.report;
+    paths[1] = "";
+    if (world->folder[0] && ls__path_join(in_folder, world->folder, "report.json") == LS_OK)
+        paths[1] = in_folder;
+}
+
+/* Locked: all of a report but its end. */
+static ls__report report_of(const ls_world *world)
+{
+    return (ls__report) { .end = { .rank = -1 },
+                          .size = world->size,
+                          .restarts = world->restarts,
+                          .step = atomic_load(&world->step),
+                          .checkpoint = world->checkpoint,
+                          .seconds = ls__now() - world->launch.started };
+}
+
+void ls__world_prepare_last_words(ls_world *world)
+{
+    char in_folder[LS_PATH_MAX];
+    const char *paths[2];
+    ls__last_words *words = NULL;
+    if (!world->has_signals) return;
+    pthread_mutex_lock(&world->lock);
+    report_paths(world, in_folder, paths);
+    ls__report report = report_of(world);
+    if ((paths[0][0] || paths[1][0]) &&
+        ls__last_words_create(&report, ls__signals, LS__SIGNALS, world->launch.grace, paths,
+                              &world->step, &words) != LS_OK)
+        ls__log(LS__LOG_DEBUG, "%s", ls_error_text());
+    ls__signals_set_last_words(words);
+    pthread_mutex_unlock(&world->lock);
+}
+
 void ls__world_set_folder(ls_world *world, const char *folder)
 {
     if (world->rank != 0) return;
@@ -140,6 +177,7 @@ void ls__world_set_folder(ls_world *world, const char *folder)
     snprintf(world->folder, sizeof world->folder, "%s", path);
     pthread_mutex_unlock(&world->lock);
     send_text(world, LS__FRAME_FOLDER, path);
+    ls__world_prepare_last_words(world);
     free(absolute);
 }
 
@@ -175,7 +213,9 @@ void ls__world_position(ls_world *world, int64_t step, const char *checkpoint)
     bool news = strcmp(world->checkpoint, checkpoint) != 0;
     if (news) snprintf(world->checkpoint, sizeof world->checkpoint, "%s", checkpoint);
     pthread_mutex_unlock(&world->lock);
-    if (news) send_text(world, LS__FRAME_CHECKPOINT, checkpoint);
+    if (!news) return;
+    send_text(world, LS__FRAME_CHECKPOINT, checkpoint);
+    ls__world_prepare_last_words(world);
 }
 
 ls_status ls_world_once(ls_world *world, ls_status (*work)(void *user), void *user)
@@ -208,16 +248,11 @@ ls_status ls_world_once(ls_world *world, ls_status (*work)(void *user), void *us
 void ls__world_report(ls_world *world, const ls__end *end, bool print)
 {
     pthread_mutex_lock(&world->lock);
-    ls__report report = { .end = *end,
-                          .size = world->size,
-                          .restarts = world->restarts,
-                          .step = atomic_load(&world->step),
-                          .checkpoint = world->checkpoint,
-                          .seconds = ls__now() - world->launch.started };
     char in_folder[LS_PATH_MAX], where[LS_PATH_MAX] = "";
-    const char *paths[2] = { world->launch.report, "" };
-    if (world->folder[0] && ls__path_join(in_folder, world->folder, "report.json") == LS_OK)
-        paths[1] = in_folder;
+    const char *paths[2];
+    report_paths(world, in_folder, paths);
+    ls__report report = report_of(world);
+    report.end = *end;
     for (int i = 0; i < 2; i++) {
         if (!paths[i][0]) continue;
         if (ls__report_write(&report, paths[i]) != LS_OK)

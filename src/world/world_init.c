@@ -3,6 +3,7 @@
  * device, one exec for several. */
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,6 +117,10 @@ static ls_status join_supervisor(ls_world *world, const ls__place *place)
     LS_TRY(connect_store(world, place->socket_fd));
     /* A pipe, read in lines: what a rank has printed before it dies shall be there. */
     setvbuf(stdout, NULL, _IOLBF, 0);
+    sigset_t asking; /* blocked by the supervisor until there are handlers */
+    sigemptyset(&asking);
+    for (int i = 0; i < LS__SIGNALS; i++) sigaddset(&asking, ls__signals[i]);
+    pthread_sigmask(SIG_UNBLOCK, &asking, NULL);
     return create_comm(world);
 }
 
@@ -203,6 +208,7 @@ static ls_status be_alone(ls_world *world)
     if (!world->program.never_launch) {
         LS_TRY(ls__signals_alone(world->launch.grace));
         world->has_signals = true;
+        ls__world_prepare_last_words(world);
     }
     return create_comm(world);
 }

@@ -51,6 +51,8 @@ struct ls_world {
 ls_status ls__world_alloc(ls_world **out);
 void ls__world_free(ls_world *world);
 
+/* Makes ready what a signal handler may have to write. */
+void ls__world_prepare_last_words(ls_world *world);
 /* The report of a program that is a whole job by itself. */
 void ls__world_report(ls_world *world, const ls__end *end, bool print);
 

@@ -10,6 +10,7 @@
 
 #include <lockstep/lockstep.h>
 
+#include "base/log.h"
 #include "world/world_internal.h"
 
 static int64_t steps = 100, at = 10, who = 1, pause_us = 1000;
@@ -65,8 +66,13 @@ static void mishap(ls_world *world)
     if (strcmp(act, "stop") == 0) raise(SIGSTOP);
     if (strcmp(act, "spin") == 0)
         for (;;) pause();
+    if (strcmp(act, "mismatch") == 0) ls_check(ls_comm_barrier(ls_world_comm(world)));
     if (strcmp(act, "grandchild") == 0) leave_grandchild();
     if (strcmp(act, "term") == 0) raise(SIGTERM);
+    if (strcmp(act, "warn") == 0) {
+        ls__log(LS__LOG_WARN, "all find this");
+        ls__log(LS__LOG_WARN, "rank %d finds this", ls_world_rank(world));
+    }
     if (strcmp(act, "print") == 0) print_lines(ls_world_rank(world));
     if (strcmp(act, "finish5") == 0) {
         ls_world_finish(world);
@@ -107,8 +113,10 @@ int main(int argc, char **argv)
     snprintf(name, sizeof name, "rank-%d", ls_world_rank(world));
     if (folder[0]) ls__world_set_folder(world, folder);
     note_pid(name, (int)getpid());
-    if (strcmp(act, "deaf") == 0)
+    if (strcmp(act, "deaf") == 0) {
+        ls__world_position(world, at, "");
         for (;;) pause();
+    }
     for (int64_t n = 0; (steps < 0 || n < steps) && !stop; n++) step(world, n, &stop);
     if (stop) ls__world_stopped(world, stop);
     if (ls_world_rank(world) == 0) printf("done %d\n", stop);

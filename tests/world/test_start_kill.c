@@ -163,6 +163,21 @@ static void output_comes_in_whole_lines(void **state)
     job_end(&j);
 }
 
+/* What every rank finds is said once, what one rank finds is said by it. */
+static void the_same_warning_is_shown_once(void **state)
+{
+    (void)state;
+    job j;
+    assert_int_equal(
+        run(&j, WORDS("--devices", "cpu:3", "--act", "warn", "--who", "-1", "--steps", "20"), NULL),
+        0);
+    const char *err = job_read(j.err), *first = strstr(err, "warning: all find this");
+    assert_non_null(first);
+    assert_null(strstr(first + 1, "all find this"));
+    assert_non_null(strstr(err, "[2] lockstep: warning: rank 2 finds this"));
+    job_end(&j);
+}
+
 /* "train | head -1": rank 0 is told as a lone program would be. */
 static void a_reader_that_goes_ends_the_job(void **state)
 {
@@ -206,6 +221,7 @@ int main(void)
         cmocka_unit_test(refusals_are_reported),
         cmocka_unit_test(leftovers_are_ignored),
         cmocka_unit_test(output_comes_in_whole_lines),
+        cmocka_unit_test(the_same_warning_is_shown_once),
         cmocka_unit_test(a_reader_that_goes_ends_the_job),
         cmocka_unit_test(many_ranks_on_few_cpus),
     };
