@@ -171,7 +171,7 @@ static void the_same_warning_is_shown_once(void **state)
     assert_int_equal(
         run(&j, WORDS("--devices", "cpu:3", "--act", "warn", "--who", "-1", "--steps", "20"), NULL),
         0);
-    const char *err = job_read(j.err), *first = strstr(err, "warning: all find this");
+    const char *err = job_read(j.err), *first = strstr(err, "all find this");
     assert_non_null(first);
     assert_null(strstr(first + 1, "all find this"));
     assert_non_null(strstr(err, "[2] lockstep: warning: rank 2 finds this"));
