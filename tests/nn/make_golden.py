@@ -8,6 +8,7 @@ is the sum of out.y * input.g, or of the losses."""
 import json
 import os
 import struct
+import zlib
 
 import torch
 import torch.nn.functional as F
@@ -153,36 +154,41 @@ def residual_block(name, batch, channels, height, width, out, group, classes):
     save(name, arrays, op="residual_block", channels=out, group=group, classes=classes)
 
 
+def make(function, name, *args, **options):
+    """Each file has its own seed, so that adding one leaves the others as they are."""
+    torch.manual_seed(zlib.crc32(name.encode()))
+    function(name, *args, **options)
+
+
 def main():
     os.makedirs(FOLDER, exist_ok=True)
-    torch.manual_seed(20261201)
-    linear("linear_1_1_1", 1, 1, 1)
-    linear("linear_1_17_5", 1, 17, 5)
-    linear("linear_7_33_19", 7, 33, 19)
-    linear("linear_16_16_32", 16, 16, 32)
-    conv("conv_1_1_5x7_k1", 1, 1, 5, 7, 1, 1)
-    conv("conv_2_3_7x9_k3_p1", 2, 3, 7, 9, 5, 3, padding=1)
-    conv("conv_3_17_6x5_k3_s2_p1", 3, 17, 6, 5, 19, 3, stride=2, padding=1)
-    conv("conv_2_16_4x4_k3_p1_nobias", 2, 16, 4, 4, 16, 3, padding=1, bias=False)
-    conv("conv_5_2_11x8_k5_s2_p2", 5, 2, 11, 8, 3, 5, stride=2, padding=2)
-    conv("conv_1_3_8x7_k2_s3", 1, 3, 8, 7, 2, 2, stride=3)
-    conv("conv_2_1_3x3_k7_p3", 2, 1, 3, 3, 4, 7, padding=3)
-    pool("max_pool_2_3_7x6_2", "max_pool2d", 2, 3, 7, 6, 2)
-    pool("max_pool_1_17_9x10_3_ties", "max_pool2d", 1, 17, 9, 10, 3, ties=True)
-    pool("avg_pool_2_3_7x6_2", "avg_pool2d", 2, 3, 7, 6, 2)
-    pool("avg_pool_3_1_5x5_3", "avg_pool2d", 3, 1, 5, 5, 3)
-    pool("global_avg_pool_2_19_3x5", "global_avg_pool2d", 2, 19, 3, 5)
-    batch_norm("batch_norm_7_5_4x3_g3", 3, 7, 5, 4, 3)
-    batch_norm("batch_norm_9_17_g4", 4, 9, 17)
-    batch_norm("batch_norm_5_16_3x3_g16", 16, 5, 16, 3, 3)
-    batch_norm("batch_norm_3_1_2x1_g1", 1, 3, 1, 2, 1)
-    batch_norm_inference("batch_norm_predict_3_7_2x5", 3, 7, 2, 5)
-    batch_norm_inference("batch_norm_predict_4_17", 4, 17)
-    cross_entropy("cross_entropy_1_10", torch.int32, 1, 10, 1)
-    cross_entropy("cross_entropy_13_17_i64", torch.int64, 3, 17, 13)
-    cross_entropy("cross_entropy_5_3_7", torch.int32, 2, 7, 5, 3)
-    cross_entropy("cross_entropy_6_11_u8_large", torch.uint8, 300, 11, 6)
-    residual_block("residual_block_5_3_7x6_g2", 5, 3, 7, 6, 6, 2, 4)
+    make(linear, "linear_1_1_1", 1, 1, 1)
+    make(linear, "linear_1_17_5", 1, 17, 5)
+    make(linear, "linear_7_33_19", 7, 33, 19)
+    make(linear, "linear_16_16_32", 16, 16, 32)
+    make(conv, "conv_1_1_5x7_k1", 1, 1, 5, 7, 1, 1)
+    make(conv, "conv_2_3_7x9_k3_p1", 2, 3, 7, 9, 5, 3, padding=1)
+    make(conv, "conv_3_17_6x5_k3_s2_p1", 3, 17, 6, 5, 19, 3, stride=2, padding=1)
+    make(conv, "conv_2_16_4x4_k3_p1_nobias", 2, 16, 4, 4, 16, 3, padding=1, bias=False)
+    make(conv, "conv_5_2_11x8_k5_s2_p2", 5, 2, 11, 8, 3, 5, stride=2, padding=2)
+    make(conv, "conv_1_3_8x7_k2_s3", 1, 3, 8, 7, 2, 2, stride=3)
+    make(conv, "conv_2_1_3x3_k7_p3", 2, 1, 3, 3, 4, 7, padding=3)
+    make(pool, "max_pool_2_3_7x6_2", "max_pool2d", 2, 3, 7, 6, 2)
+    make(pool, "max_pool_1_17_9x10_3_ties", "max_pool2d", 1, 17, 9, 10, 3, ties=True)
+    make(pool, "avg_pool_2_3_7x6_2", "avg_pool2d", 2, 3, 7, 6, 2)
+    make(pool, "avg_pool_3_1_5x5_3", "avg_pool2d", 3, 1, 5, 5, 3)
+    make(pool, "global_avg_pool_2_19_3x5", "global_avg_pool2d", 2, 19, 3, 5)
+    make(batch_norm, "batch_norm_7_5_4x3_g3", 3, 7, 5, 4, 3)
+    make(batch_norm, "batch_norm_9_17_g4", 4, 9, 17)
+    make(batch_norm, "batch_norm_5_16_3x3_g16", 16, 5, 16, 3, 3)
+    make(batch_norm, "batch_norm_3_1_3x2_g1", 1, 3, 1, 3, 2)
+    make(batch_norm_inference, "batch_norm_predict_3_7_2x5", 3, 7, 2, 5)
+    make(batch_norm_inference, "batch_norm_predict_4_17", 4, 17)
+    make(cross_entropy, "cross_entropy_1_10", torch.int32, 1, 10, 1)
+    make(cross_entropy, "cross_entropy_13_17_i64", torch.int64, 3, 17, 13)
+    make(cross_entropy, "cross_entropy_5_3_7", torch.int32, 2, 7, 5, 3)
+    make(cross_entropy, "cross_entropy_6_11_u8_large", torch.uint8, 300, 11, 6)
+    make(residual_block, "residual_block_5_3_7x6_g2", 5, 3, 7, 6, 6, 2, 4)
 
 
 main()

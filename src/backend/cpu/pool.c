@@ -29,6 +29,14 @@ static const char *isa_text(dnnl_cpu_isa_t isa)
     return (isa & dnnl_cpu_isa_sse41) == dnnl_cpu_isa_sse41 ? "sse41" : "generic";
 }
 
+static void free_engine(void)
+{
+    for (int t = 0; t < pool.threads; t++) dnnl_stream_destroy(pool.streams[t]);
+    if (pool.engine) dnnl_engine_destroy(pool.engine);
+    ls__free(pool.streams);
+    pool = (cpu_pool) { .threads = 0 };
+}
+
 static ls_status make_engine(int threads)
 {
     pool.streams = ls__alloc((size_t)threads, sizeof *pool.streams);
@@ -45,6 +53,7 @@ static ls_status make_engine(int threads)
 ls_status ls__cpu_pool_open(int threads)
 {
     if (threads < 1) return ls_fail(LS_ERR_ARG, "%d threads", threads);
+    free_engine(); /* of another number of threads: nothing is compiled for it any more */
     omp_set_num_threads(threads);
     LS_TRY(make_engine(threads));
     pool.threads = threads;
