@@ -77,6 +77,7 @@ static void sigkill_of_the_supervisor(void **state)
     job_begin(&j);
     start(&j, "cpu:2", "none", NULL);
     await_ranks(&j, 2, pids);
+    kill(pids[1], SIGSTOP); /* it cannot notice by itself */
     kill(j.pid, SIGKILL);
     job_wait(&j, 5);
     assert_int_equal(j.code, 137);
