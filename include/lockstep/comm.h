@@ -1,9 +1,10 @@
 /* Comm: how ranks exchange buffers. Plain memory in, plain memory out; no tensors.
  *
  * Every function here is collective: all ranks of the communicator call it with the same count,
- * type and operation, in the same order. A rank that calls something else, or nothing, ends the
- * call on all ranks within the world's --timeout with LS_ERR_MISMATCH or LS_ERR_TIMEOUT and a text
- * that names the odd rank and both call sites. After such an error only destroying is legal.
+ * type and operation, in the same order. A rank that calls something else ends the call on all
+ * ranks at once with LS_ERR_MISMATCH, one that calls nothing within the world's --timeout with
+ * LS_ERR_TIMEOUT; the text names the odd rank and both call sites ("train+0x1b2e" is what addr2line
+ * -e train 0x1b2e takes). A rank that is lost ends all calls with LS_ERR_PEER. After such an error only destroying is legal.
  * A communicator is used by one thread at a time. Sums are taken in one fixed order: the same bits
  * on every rank, run after run. */
 #ifndef LOCKSTEP_COMM_H
@@ -44,7 +45,9 @@ LS_NODISCARD ls_status ls_comm_recv(ls_comm *comm, void *data, int64_t count, ls
                                     int from);
 
 /* The same, started now and finished by ls_work_wait, which frees the work; buffers belong to the
- * call until then. Works are waited for in the order they were started. */
+ * call until then. Works are waited for in the order they were started. Over shared memory the CPU
+ * itself moves the bytes: starting publishes this rank's input, the rest happens in the wait (or in
+ * the next call, before it). */
 LS_NODISCARD ls_status ls_comm_all_reduce_start(ls_comm *comm, const void *in, void *out,
                                                 int64_t count, ls_dtype type, ls_reduce op,
                                                 ls_work **work);
@@ -58,7 +61,8 @@ LS_NODISCARD ls_status ls_comm_broadcast_start(ls_comm *comm, void *data, int64_
 LS_NODISCARD ls_status ls_work_wait(ls_work *work);
 
 /* [all] Memory that is exchanged without a copy: zeroed, aligned to a page, the same nbytes on
- * every rank. Freed by ls_comm_free [all] or with the communicator. */
+ * every rank. Freed by ls_comm_free [all] or with the communicator. Any part of it may be an input
+ * or output; the transfer is direct when all ranks' buffers of the call lie in such memory. */
 LS_NODISCARD ls_status ls_comm_alloc(ls_comm *comm, size_t nbytes, void **out);
 void ls_comm_free(ls_comm *comm, void *data);
 

@@ -1,14 +1,14 @@
 /* Collectives over shared memory: four ways, by size and by where the buffers lie.
  *
  *     inline     to 48 bytes: in the cache line of the flag; one meeting
- *     one shot   to a few KiB: copied to a slot before the meeting, and everybody reads everything
  *     direct     buffers in communicator memory: each rank reduces its part straight from all
  *                inputs and writes it to all outputs; a meeting and a step, no copy
+ *     one shot   to a few KiB: copied to a slot before the meeting, and everybody reads everything
  *     pipeline   anything else: chunks through slots (pipeline.c)
  *
- * The first two are chosen from the call alone. For the others each rank tells where its buffers
- * lie, in the meeting, so that all choose the same. Expected: gradients and parameters of megabytes
- * in communicator memory, metrics of some bytes, now and then a private buffer of a user's. */
+ * The first is chosen from the call alone. For the others each rank tells where its buffers lie, in
+ * the meeting, so that all choose the same. Expected: gradients and parameters of megabytes in
+ * communicator memory, metrics of some bytes, now and then a private buffer of a user's. */
 #include "comm/collective.h"
 
 #include <string.h>
@@ -17,10 +17,10 @@
 
 enum { ONE_SHOT = 8 << 10 }; /* bytes that a rank contributes */
 
-/* What a rank says about its buffers in a call too large for one shot. */
+/* What a rank says about its buffers. */
 typedef struct place {
     uint64_t in, out; /* offsets in the file; 0 = private */
-    uint64_t primed;  /* the first chunk is in the slot */
+    uint64_t primed;  /* its contribution, or the first chunk of it, is in the slot */
 } place;
 
 ls__part ls__part_of(int64_t count, size_t element, int r, int size)
@@ -74,17 +74,6 @@ static void enter_inline(ls_comm *comm, const ls__call *call)
     ls__comm_enter(comm, call, mine ? call->in : "", mine ? contributed_nbytes(comm, call) : 0);
 }
 
-static ls_status enter_one_shot(ls_comm *comm, const ls__call *call)
-{
-    if (brings(comm, call)) {
-        LS_TRY(ls__slots_settle(comm));
-        memcpy(ls__slot(comm, comm->rank, comm->seq + 1, 0), call->in,
-               contributed_nbytes(comm, call));
-    }
-    ls__comm_enter(comm, call, "", 0);
-    return LS_OK;
-}
-
 /* Whether these buffers are where a direct transfer needs them. */
 static bool is_direct(const ls__call *call, int r, const place *buffers)
 {
@@ -92,13 +81,25 @@ static bool is_direct(const ls__call *call, int r, const place *buffers)
     return buffers->in != 0 && (call->op != LS__OP_ALL_REDUCE || buffers->out != 0);
 }
 
-static ls_status enter_large(ls_comm *comm, const ls__call *call)
+/* Puts into the slot what the others will read first. */
+static ls_status prime(ls_comm *comm, const ls__call *call)
+{
+    LS_TRY(ls__slots_settle(comm));
+    if (is_one_shot(comm, call))
+        memcpy(ls__slot(comm, comm->rank, comm->seq + 1, 0), call->in,
+               contributed_nbytes(comm, call));
+    else
+        ls__pipeline_prime(comm, call, comm->seq + 1);
+    return LS_OK;
+}
+
+static ls_status enter(ls_comm *comm, const ls__call *call)
 {
     size_t nbytes = contributed_nbytes(comm, call);
     place mine = { .in = ls__comm_locate(comm, call->in, nbytes) };
     if (call->op == LS__OP_ALL_REDUCE) mine.out = ls__comm_locate(comm, call->out, nbytes);
     mine.primed = !is_direct(call, comm->rank, &mine) || !brings(comm, call);
-    if (mine.primed && brings(comm, call)) LS_TRY(ls__pipeline_prime(comm, call));
+    if (mine.primed && brings(comm, call)) LS_TRY(prime(comm, call));
     ls__comm_enter(comm, call, &mine, sizeof mine);
     return LS_OK;
 }
@@ -106,11 +107,9 @@ static ls_status enter_large(ls_comm *comm, const ls__call *call)
 ls_status ls__collective_begin(ls_comm *comm, const ls__call *call)
 {
     if (comm->size == 1) return LS_OK;
-    if (is_inline(comm, call)) {
-        enter_inline(comm, call);
-        return LS_OK;
-    }
-    return is_one_shot(comm, call) ? enter_one_shot(comm, call) : enter_large(comm, call);
+    if (!is_inline(comm, call)) return enter(comm, call);
+    enter_inline(comm, call);
+    return LS_OK;
 }
 
 /* What rank r contributed to a call that was inline or one shot. */
@@ -151,16 +150,24 @@ static void finish_whole(ls_comm *comm, const ls__call *call, bool inlined)
  * are made, and its lines were just read there. */
 static void reduce_to_all(ls_comm *comm, const ls__call *call, ls__part part)
 {
+    const ls__kernels *kernels = comm->kernels;
     size_t element = ls_dtype_size(call->type);
+    ls__combine_twice_fn *twice = kernels->combine_twice[call->type][call->reduce];
+    if (comm->size == 2 && twice) {
+        size_t at = (size_t)part.begin * element;
+        twice((char *)comm->targets[0] + at, (char *)comm->targets[1] + at,
+              (const char *)comm->sources[0] + at, (const char *)comm->sources[1] + at,
+              (size_t)part.count);
+        return;
+    }
     int64_t block = LS__REDUCE_BLOCK / (int64_t)element;
     for (int64_t at = part.begin; at < part.begin + part.count; at += block) {
         int64_t left = part.begin + part.count - at, n = left < block ? left : block;
-        ls__reduce(comm->kernels, comm->tree, call->type, call->reduce, call->out, comm->sources,
-                   at, n);
+        ls__reduce(kernels, comm->tree, call->type, call->reduce, call->out, comm->sources, at, n);
         size_t first = (size_t)at * element, nbytes = (size_t)n * element;
         for (int r = 0; r < comm->size; r++)
             if (r != comm->rank)
-                memcpy((char *)comm->targets[r] + first, (char *)call->out + first, nbytes);
+                kernels->copy((char *)comm->targets[r] + first, (char *)call->out + first, nbytes);
     }
 }
 
@@ -185,7 +192,8 @@ static void transfer_direct(ls_comm *comm, const ls__call *call)
         break;
     case LS__OP_ALL_GATHER:
         for (int r = 0; r < comm->size; r++)
-            copy_unless_same(out + (size_t)r * nbytes, comm->sources[r], nbytes);
+            if (out + (size_t)r * nbytes != comm->sources[r])
+                memcpy(out + (size_t)r * nbytes, comm->sources[r], nbytes);
         break;
     case LS__OP_BROADCAST:
         if (call->peer != comm->rank) memcpy(out, comm->sources[call->peer], nbytes);
@@ -211,16 +219,31 @@ static bool read_places(ls_comm *comm, const ls__call *call, bool *primed_everyw
     return direct;
 }
 
-static ls_status finish_large(ls_comm *comm, const ls__call *call)
+/* Buffers of both kinds met: ranks that counted on a direct transfer fill their slots now. */
+static ls_status prime_late(ls_comm *comm, const ls__call *call, bool primed_here)
+{
+    if (!primed_here && is_one_shot(comm, call))
+        memcpy(ls__slot(comm, comm->rank, comm->seq, 0), call->in, contributed_nbytes(comm, call));
+    else if (!primed_here)
+        ls__pipeline_prime(comm, call, comm->seq);
+    ls__comm_step(comm);
+    return ls__comm_await_step(comm, comm->progress);
+}
+
+static ls_status finish_met(ls_comm *comm, const ls__call *call)
 {
     bool everywhere;
     place mine;
     memcpy(&mine, ls__comm_inlined(comm, comm->rank), sizeof mine);
-    if (!read_places(comm, call, &everywhere))
-        return ls__pipeline_run(comm, call, everywhere, mine.primed != 0);
-    transfer_direct(comm, call);
-    ls__comm_step(comm);
-    return ls__comm_await_step(comm, comm->progress);
+    if (read_places(comm, call, &everywhere)) {
+        transfer_direct(comm, call);
+        ls__comm_step(comm);
+        return ls__comm_await_step(comm, comm->progress);
+    }
+    if (!everywhere) LS_TRY(prime_late(comm, call, mine.primed != 0));
+    if (!is_one_shot(comm, call)) return ls__pipeline_run(comm, call);
+    finish_whole(comm, call, false);
+    return LS_OK;
 }
 
 /* A world of one: the result is the contribution. */
@@ -237,8 +260,7 @@ ls_status ls__collective_finish(ls_comm *comm, const ls__call *call)
         return LS_OK;
     }
     LS_TRY(ls__comm_meet(comm));
-    bool inlined = is_inline(comm, call);
-    if (!inlined && !is_one_shot(comm, call)) return finish_large(comm, call);
-    finish_whole(comm, call, inlined);
+    if (!is_inline(comm, call)) return finish_met(comm, call);
+    finish_whole(comm, call, true);
     return LS_OK;
 }

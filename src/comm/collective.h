@@ -9,11 +9,10 @@
 ls_status ls__collective_begin(ls_comm *comm, const ls__call *call);
 ls_status ls__collective_finish(ls_comm *comm, const ls__call *call);
 
-/* Through the arena, for buffers that peers cannot read. _prime copies in the first chunk before
- * the call is entered; _run does the rest after it was met. */
-ls_status ls__pipeline_prime(ls_comm *comm, const ls__call *call);
-ls_status ls__pipeline_run(ls_comm *comm, const ls__call *call, bool primed_everywhere,
-                           bool primed_here);
+/* Through the arena, for buffers that peers cannot read. _prime copies the first chunk of call seq
+ * into its slot; _run does the rest when the call is met and everybody's slot is primed. */
+void ls__pipeline_prime(ls_comm *comm, const ls__call *call, uint64_t seq);
+ls_status ls__pipeline_run(ls_comm *comm, const ls__call *call);
 
 /* Rank r's part of count elements, in whole cache lines. */
 typedef struct ls__part {

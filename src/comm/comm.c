@@ -14,7 +14,7 @@
 
 enum {
     TIMEOUT_MS = 300000,
-    ARENA = 128 << 10,
+    ARENA = 256 << 10,
     SPIN_NS = 50000,
     SPIN_CROWDED_NS = 1000,
     YIELDS_CROWDED = 4,

@@ -15,7 +15,7 @@
 #ifndef LS_COMM_INTERNAL_H
 #define LS_COMM_INTERNAL_H
 
-#include "comm/reduce.h"
+#include "comm/reduction.h"
 #include "comm/shm_internal.h"
 
 typedef enum ls__op {

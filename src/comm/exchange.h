@@ -3,8 +3,8 @@
  * A communicator keeps a flat space of `count` f32 parameters (shared by the ranks of a machine)
  * and per rank a stack of gradient buffers of the same offsets. The global batch of a step is cut
  * into S micro-batches, the leaves of one fixed binary tree; rank r computes the leaves [S*r/N,
- * S*(r+1)/N) one after the other, and merges two finished neighbours as soon as both halves of an
- * aligned subtree are there. What is left are the maximal aligned subtrees of its range. In the
+ * S*(r+1)/N) one after the other, and merges two finished neighbours, the halves of an aligned
+ * subtree, when it needs a buffer for the next leaf. What is left are aligned subtrees of its range. In the
  * reduction the owner of a slice reads all of them, from its own and its peers' memory, finishes
  * the tree block by block (the block still in L1) and hands the sum to `update`. So the sum's bits
  * depend on S alone. A leaf may be absent (an empty micro-batch): its parent is then its sibling.
@@ -59,7 +59,7 @@ typedef struct ls__exchange_options {
     ls__parallel_fn *parallel; /* NULL = serial */
 } ls__exchange_options;
 
-/* [all] */
+/* [all] LS_ERR_MISMATCH when ranks describe different spaces. */
 ls_status ls__exchange_create(ls_comm *comm, const ls__exchange_options *options,
                               ls__exchange **out);
 void ls__exchange_destroy(ls__exchange *x); /* [all] */

@@ -150,12 +150,10 @@ static void fetch(const pipeline *p, int64_t k)
     }
 }
 
-ls_status ls__pipeline_prime(ls_comm *comm, const ls__call *call)
+void ls__pipeline_prime(ls_comm *comm, const ls__call *call, uint64_t seq)
 {
-    LS_TRY(ls__slots_settle(comm));
-    pipeline p = plan(comm, call, comm->seq + 1);
+    pipeline p = plan(comm, call, seq);
     copy_in(&p, 0);
-    return LS_OK;
 }
 
 /* The part of an all-gather that needs nobody. */
@@ -167,15 +165,9 @@ static void place_own(const pipeline *p)
     if (call->op == LS__OP_ALL_GATHER && own != call->in) memcpy(own, call->in, whole);
 }
 
-ls_status ls__pipeline_run(ls_comm *comm, const ls__call *call, bool primed_everywhere,
-                           bool primed_here)
+ls_status ls__pipeline_run(ls_comm *comm, const ls__call *call)
 {
     pipeline p = plan(comm, call, comm->seq);
-    if (!primed_everywhere) {
-        if (!primed_here) copy_in(&p, 0);
-        ls__comm_step(comm);
-        LS_TRY(ls__comm_await_step(comm, comm->progress));
-    }
     place_own(&p);
     int depth = call->op == LS__OP_ALL_REDUCE ? 2 : 1;
     uint64_t base = comm->progress;

@@ -1,9 +1,9 @@
 /* Shared memory of the ranks on one machine: one anonymous file (memfd) that grows on demand, and
  * its mappings.
  *
- * The file begins with a control page; the rest is handed out by a bump allocator with a free list
- * that every rank drives identically, because allocation is collective: no message is needed to
- * agree on an offset. In tests ranks are threads and share one ls__shm, so that each offset is
+ * The file begins with a control area; the rest is handed out by rank 0's process, which tells the
+ * others where (allocation is collective), so that no lock lies in memory that a dying rank could
+ * leave taken. In tests ranks are threads and share one ls__shm, so that each offset is
  * mapped once per process and a data race is seen as one. */
 #ifndef LS_COMM_SHM_H
 #define LS_COMM_SHM_H
@@ -33,12 +33,12 @@ typedef struct ls__comm_shm_options {
     int timeout_ms;      /* 0 = 300000; LS_NONE = none */
     bool oversubscribed; /* more runnable threads than CPUs: waits sleep at once instead of spinning
                           */
-    size_t arena; /* bytes of each rank's half of the pipelined arena for private buffers; 0 = 256
-                     KiB; tests use tiny ones */
+    size_t arena; /* bytes of each of a rank's four slots through which private buffers pass; 0 =
+                     256 KiB; tests use tiny ones; the same on every rank */
 } ls__comm_shm_options;
 
-/* Borrows shm. For size 1 shm may be NULL: memory is private. Destroyed by ls__comm_destroy, not
- * collective. */
+/* [all] Borrows shm; at most 64 communicators over one, one after the other included. For size 1 shm
+ * may be NULL: memory is private. Destroyed by ls__comm_destroy, not collective. */
 ls_status ls__comm_shm_create(ls__shm *shm, const ls__comm_shm_options *options, ls_comm **out);
 void ls__comm_destroy(ls_comm *comm);
 

@@ -15,42 +15,37 @@
 
 #include "base/check.h"
 #include "base/memory.h"
+#include "device/cgroup.h"
 
 enum { CHECKED_NBYTES = 16 << 20 }; /* smaller reservations are not compared with free memory */
 
-/* The first number behind key in a small text file; -1 = not there, or "max". */
-static int64_t read_number(const char *path, const char *key)
+/* Bytes that the machine can still give; -1 = unknown. */
+static int64_t memory_available(void)
 {
-    char text[4096];
-    FILE *file = fopen(path, "re");
+    char line[256];
+    long long kilobytes = -1;
+    FILE *file = fopen("/proc/meminfo", "re");
     if (!file) return -1;
-    size_t n = fread(text, 1, sizeof text - 1, file);
+    while (kilobytes < 0 && fgets(line, sizeof line, file))
+        if (sscanf(line, "MemAvailable: %lld kB", &kilobytes) != 1) kilobytes = -1;
     fclose(file);
-    text[n] = '\0';
-    const char *at = strstr(text, key);
-    long long value;
-    return at && sscanf(at + strlen(key), "%lld", &value) == 1 ? value : -1;
+    return kilobytes < 0 ? -1 : kilobytes * 1024;
 }
 
-/* Bytes that can still be taken: the machine's, or the container's if that is less; -1 = unknown.
- */
-static int64_t memory_left(void)
+/* No more than that, and no more than this process's control groups ever allow. */
+static int64_t memory_limit(void)
 {
-    int64_t left = read_number("/proc/meminfo", "MemAvailable:");
-    if (left >= 0) left *= 1024;
-    int64_t most = read_number("/sys/fs/cgroup/memory.max", "");
-    int64_t used = read_number("/sys/fs/cgroup/memory.current", "");
-    int64_t cache = read_number("/sys/fs/cgroup/memory.stat", "inactive_file ");
-    if (most < 0 || used < 0) return left;
-    int64_t inside = most - used + (cache > 0 ? cache : 0);
-    if (inside < 0) inside = 0;
-    return left < 0 || inside < left ? inside : left;
+    ls__cgroup_limits limits;
+    int64_t available = memory_available();
+    ls__cgroup_read("/", &limits);
+    if (limits.memory > 0 && (available < 0 || limits.memory < available)) return limits.memory;
+    return available;
 }
 
 static ls_status check_memory(size_t nbytes)
 {
     if (nbytes < CHECKED_NBYTES) return LS_OK;
-    int64_t left = memory_left();
+    int64_t left = memory_limit();
     if (left < 0 || nbytes <= (size_t)left) return LS_OK;
     return ls_fail(LS_ERR_MEMORY,
                    "%.1f GiB of shared memory are needed for all ranks of this machine, %.1f GiB "

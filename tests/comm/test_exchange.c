@@ -87,7 +87,7 @@ static bool tree_value(const variant *v, int step, int first, int span, int64_t 
     return l || r;
 }
 
-/* Lane by lane, as reduce.h says. */
+/* Lane by lane, as reduction.h says. */
 static double block_norm2(const float *x, int64_t count)
 {
     double lanes[8] = { 0 };

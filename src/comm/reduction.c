@@ -3,7 +3,7 @@
  * The arrays are megabytes and there are as many as ranks; each element is read once and written
  * once, with everything between in L1. Which loops run is decided by asking the CPU once, not by
  * the loader (ifunc), which thread sanitizers cannot stand. */
-#include "comm/reduce.h"
+#include "comm/reduction.h"
 
 #include <string.h>
 
@@ -19,12 +19,12 @@
 
 #define LS__ISA portable
 #define LS__TARGET
-#include "comm/reduce_kernels.h"
+#include "comm/reduction_kernels.h"
 
 #if defined(__x86_64__)
 #define LS__ISA    avx2
 #define LS__TARGET __attribute__((target("avx2")))
-#include "comm/reduce_kernels.h"
+#include "comm/reduction_kernels.h"
 
 #define LS__ISA avx512
 #if defined(__clang__)
@@ -33,7 +33,7 @@
 #define LS__TARGET                                                                                 \
     __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
 #endif
-#include "comm/reduce_kernels.h"
+#include "comm/reduction_kernels.h"
 #endif
 
 const ls__kernels *ls__kernels_portable(void)

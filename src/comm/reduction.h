@@ -1,7 +1,7 @@
 /* Element-wise reduction in the tree's order, vectorized for the CPU it runs on. The bits do not
  * depend on the instruction set: no operation here is contracted or reassociated. */
-#ifndef LS_COMM_REDUCE_H
-#define LS_COMM_REDUCE_H
+#ifndef LS_COMM_REDUCTION_H
+#define LS_COMM_REDUCTION_H
 
 #include <lockstep/base.h>
 #include <lockstep/comm.h>
@@ -17,9 +17,15 @@ enum {
 /* dst[i] = a[i] op b[i]; dst may be a or b. */
 typedef void ls__combine_fn(void *dst, const void *a, const void *b, size_t count);
 
+/* dst[i] = other[i] = a[i] op b[i]. */
+typedef void ls__combine_twice_fn(void *dst, void *other, const void *a, const void *b,
+                                  size_t count);
+
 typedef struct ls__kernels {
     const char *isa;
     ls__combine_fn *combine[LS__DTYPES][LS__REDUCES]; /* bf16: none, it is combined as f32 */
+    ls__combine_twice_fn *combine_twice[LS__DTYPES][LS__REDUCES];
+    void (*copy)(void *dst, const void *src, size_t nbytes);       /* between cores; no overlap */
     void (*widen)(float *dst, const uint16_t *src, size_t count);  /* bf16 to f32 */
     void (*narrow)(uint16_t *dst, const float *src, size_t count); /* to nearest, ties to even */
     /* dst[i] = fa * a[i] + fb * b[i], each product rounded; dst may be a or b. */
