@@ -53,7 +53,7 @@ static ls_status same_shape(const ls_op_call *c, ls_array *out)
 
 static void snake_compute(const ls_op_call *c)
 {
-    int64_t n = c->in[0].shape[1];
+    int64_t n = ls_array_count(&c->in[0]) / c->in[0].shape[0];
     const float *x = c->in[0].data;
     float *y = c->out->data;
     for (int64_t i = c->begin * n; i < c->end * n; i++) y[i] = x[i] + sinf(x[i]) * sinf(x[i]);
@@ -61,7 +61,7 @@ static void snake_compute(const ls_op_call *c)
 
 static void slope_compute(const ls_op_call *c)
 {
-    int64_t n = c->in[0].shape[1];
+    int64_t n = ls_array_count(&c->in[0]) / c->in[0].shape[0];
     const float *x = c->in[0].data;
     float *y = c->out->data;
     mistake m = *(const mistake *)c->attributes;
@@ -88,6 +88,32 @@ static void own(ls_graph *g, void *user)
     ls_tensor *h = ls_linear(ls_input(g, "x"), "fc1", 24), *y = ls_input(g, "label");
     h = ls_apply(&snake, user, sizeof(mistake), &h, 1);
     ls_minimize(g, ls_cross_entropy(ls_linear(h, "fc2", 5), y), NULL);
+}
+
+/* Between operations that may keep images in layouts of their own. */
+static void own_in_images(ls_graph *g, void *user)
+{
+    ls_tensor *x = ls_scale(ls_input(g, "image"), 1 / 127.5f, -1), *y = ls_input(g, "label");
+    x = ls_conv2d(x, "a", &(ls_conv2d_options) { .channels = 17, .kernel = 3 });
+    x = ls_apply(&snake, user, sizeof(mistake), &x, 1);
+    x = ls_conv2d(x, "b", &(ls_conv2d_options) { .channels = 2, .kernel = 3 });
+    x = ls_apply(&snake, user, sizeof(mistake), &x, 1);
+    ls_minimize(g, ls_cross_entropy(ls_linear(x, "head", 5), y), NULL);
+}
+
+static void test_an_operation_by_several_threads(void **state)
+{
+    (void)state;
+    const mistake right = NONE, factor = FACTOR;
+    for (int threads = 1; threads <= 3; threads += 2) {
+        const ls__backend *cpu;
+        assert_ok(ls__backend_open("cpu", threads, &cpu));
+        for (int64_t samples = 1; samples <= 3; samples += 2) {
+            assert_ok(check(own, &right, samples, 1e-3));
+            assert_ok(check(own_in_images, &right, samples, 1e-3));
+        }
+        assert_fails(check(own_in_images, &factor, 2, 1e-3), LS_ERR_ARG, "parameter a.");
+    }
 }
 
 static void test_an_operation_of_ones_own(void **state)
@@ -186,6 +212,7 @@ static void test_mistakes_are_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_an_operation_of_ones_own),
+                                        cmocka_unit_test(test_an_operation_by_several_threads),
                                         cmocka_unit_test(test_networks),
                                         cmocka_unit_test(test_mistakes_are_told) };
     return cmocka_run_group_tests(tests, NULL, NULL);
