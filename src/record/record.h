@@ -62,8 +62,8 @@ void ls__record_event(ls__record_log *log, const char *kind,
  * now; document is stolen and replaces an earlier one. The last word, with the final status, is
  * ls__run_json_write after ls__record_close. */
 void ls__record_heartbeat(ls__record_log *log, json_t *document);
-/* Writes what is queued, waiting at most 10 s for a disk that hangs. The first error of this log,
- * if any (the run goes on). */
+/* Writes what is queued, waiting at most 10 s for a disk that hangs. LS_ERR_IO when lines were
+ * lost: how many, and the first error (the run has gone on). */
 ls_status ls__record_close(ls__record_log *log);
 
 /* --- reading metrics.jsonl, superseded points left out --- */
