@@ -105,11 +105,11 @@ static void leftovers_are_ignored(void **state)
 }
 
 /* Every line of text matches "N:IIII:000..." of one rank, in order, none missing. */
-static void check_lines(const char *text, const char *prefix, int rank)
+static void check_lines(const char *text, size_t nbytes, const char *prefix, int rank)
 {
     int next = 0;
-    for (const char *line = text; *line;) {
-        const char *end = strchr(line, '\n');
+    for (const char *line = text; line < text + nbytes;) {
+        const char *end = memchr(line, '\n', (size_t)(text + nbytes - line));
         assert_non_null(end);
         char start[32], want[64];
         snprintf(start, sizeof start, "%s%d:", prefix, rank);
@@ -138,11 +138,11 @@ static void output_comes_in_whole_lines(void **state)
     char path[200];
     static char err[4 << 20];
     FILE *file = fopen(j.err, "r");
-    err[fread(err, 1, sizeof err - 1, file)] = '\0';
+    size_t nbytes = fread(err, 1, sizeof err, file);
     fclose(file);
-    check_lines(err, "", 0);
-    check_lines(err, "[1] ", 1);
-    check_lines(err, "[3] ", 3);
+    check_lines(err, nbytes, "", 0);
+    check_lines(err, nbytes, "[1] ", 1);
+    check_lines(err, nbytes, "[3] ", 3);
     const char *out = job_read(j.out); /* of rank 0 alone, as it is */
     assert_non_null(strstr(out, "out 0:0000:"));
     assert_null(strstr(out, "out 1:"));
