@@ -31,6 +31,11 @@ typedef struct ls__space_description {
     ls__parallel_fn *parallel;
 } ls__space_description;
 
+/* Samples of a chunk of an evaluation, on any number of devices; recorded in run.json. */
+enum { LS__EVALUATION_CHUNK = 256 };
+
+ls_status ls__space_create_by_hand(ls_run *run, const ls_param_spec *params, int nparams,
+                                   float *values, ls_space **out); /* [all] */
 ls_status ls__space_create_described(ls_run *run, const ls__space_description *description,
                                      ls_space **out); /* [all] */
 float *ls__space_leaf(
@@ -41,7 +46,8 @@ const float *ls__space_params(ls_space *space); /* waits until every owner has c
 
 const ls_run_options *ls__run_options(const ls_run *run); /* resolved: flags, defaults */
 void ls__run_fail(ls_run *run, ls_status status);         /* latches; the text is the thread's */
-/* Before the first step: a metric that there will be, so that an unknown --monitor is refused early. */
+/* Before the first step: a metric that there will be, so that an unknown --monitor is refused
+ * early. */
 void ls__run_declare(ls_run *run, const char *stage, const char *name, ls_mode better);
 /* Values of an evaluation, already merged and the same on every rank: recorded and judged (best,
  * early stop). */

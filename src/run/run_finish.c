@@ -1,0 +1,143 @@
+/* The end of a run: what is being written is waited for, ranks meet a last time, and the result is
+ * filled in while everything is still there. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "run/run_state.h"
+#include "run/space_state.h"
+
+static int64_t own_peak_bytes(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
+}
+
+/* The loop was left without having come to its end: what it has done is kept. */
+static void leave_early(ls_run *run)
+{
+    if (run->phase == LS__RUN_OVER || run->phase == LS__RUN_CREATED || run->shared) return;
+    if (run->status == LS_OK) run->reason = LS_STOP_REQUESTED;
+    if (run->status == LS_OK && run->step > run->start_step) ls__run_save(run);
+    run->phase = LS__RUN_OVER;
+}
+
+static void finish_saves(ls_run *run)
+{
+    if (!run->checkpointer) return;
+    int64_t newest;
+    ls_status status = ls__checkpoint_wait(run->checkpointer, &newest);
+    if (status != LS_OK) ls__run_fail(run, status);
+    if (run->rank != 0 || newest < 0) return;
+    char path[LS_PATH_MAX];
+    int n =
+        snprintf(path, sizeof path, "%s/step-%08lld", run->folder.checkpoints, (long long)newest);
+    if (n > 0 && n < (int)sizeof path) ls__world_position(run->world, run->step, path);
+}
+
+/* Rank 0 knows which checkpoint is the best; "" = none. */
+static void find_best(const ls_run *run, char path[LS_PATH_MAX])
+{
+    double metric;
+    char link[LS_PATH_MAX];
+    path[0] = '\0';
+    if (run->checkpointer) {
+        ls__checkpointer_best(run->checkpointer, path, &metric);
+        return;
+    }
+    if (ls__path_join(link, run->folder.checkpoints, "best") != LS_OK || !ls__path_exists(link))
+        return;
+    if (snprintf(link, sizeof link, "%s@best", run->folder.path) < (int)sizeof link &&
+        ls__checkpoint_resolve(run->settings.options.runs_dir, link, path) != LS_OK)
+        path[0] = '\0';
+}
+
+static void values_of_stage(const ls_run *run, const char *stage, ls_values *out)
+{
+    size_t n = strlen(stage);
+    for (int i = 0; i < run->nvalues && out->count < LS_VALUES_MAX; i++) {
+        if (strncmp(run->values[i].name, stage, n) != 0) continue;
+        snprintf(out->items[out->count].name, LS_VALUE_NAME_MAX, "%s", run->values[i].name + n);
+        out->items[out->count++].value = run->values[i].value;
+    }
+}
+
+static void local_result(ls_run *run, ls_run_result *out)
+{
+    *out = (ls_run_result) {
+        .steps = run->step,
+        .epochs = run->position / run->length,
+        .reason = run->reason,
+        .world_size = run->size,
+        .micro_batches = run->micro_batches,
+        .best = run->best.monitor ? run->best.best : NAN,
+        .peak_rss_bytes = own_peak_bytes(),
+    };
+    snprintf(out->name, sizeof out->name, "%s", run->folder.name);
+    snprintf(out->folder, sizeof out->folder, "%s", run->folder.path);
+    values_of_stage(run, "train/", &out->train);
+    values_of_stage(run, "val/", &out->val);
+    ls__stopwatch_result(&run->watch, out);
+}
+
+static void common_result(ls_run *run, ls_run_result *out)
+{
+    bool ok = true;
+    if (run->space && ls__space_wait(run->space))
+        out->weights_xxh3 = ls__space_xxh3(run->space, &ok);
+    if (!ok) ls__run_fail(run, LS_ERR_MEMORY);
+    if (run->rank == 0) find_best(run, out->best_checkpoint);
+    if (!ls__run_meet(run)) return;
+    ls_status status = ls_comm_all_reduce(run->comm, &out->peak_rss_bytes, &out->peak_rss_bytes, 1,
+                                          LS_DTYPE_I64, LS_REDUCE_MAX);
+    if (status == LS_OK)
+        status = ls_comm_broadcast(run->comm, out->best_checkpoint, LS_PATH_MAX, LS_DTYPE_U8, 0);
+    if (status != LS_OK) ls__run_fail_shared(run, status);
+}
+
+static const char *final_status(const ls_run *run)
+{
+    if (run->status != LS_OK) return "failed";
+    return run->reason == LS_STOP_SIGNAL ? "stopped" : "finished";
+}
+
+static void tell_end(ls_run *run)
+{
+    bool stopped = run->status == LS_OK && run->reason == LS_STOP_SIGNAL;
+    if (run->rank == 0) ls__world_progress(run->world, "");
+    if (stopped) {
+        ls__world_stopped(run->world, run->signal);
+        ls__log(LS__LOG_INFO,
+                "stopped after step %lld and saved; the same command goes on from there",
+                (long long)run->step);
+    }
+    if (!run->record) return;
+    if (run->status != LS_OK) {
+        ls__world_position(run->world, run->step, "");
+        ls__record_event(run->record, "failed", json_pack("{s:s}", "text", run->text));
+    }
+    if (ls__record_close(run->record) != LS_OK)
+        ls__log(LS__LOG_WARN, "metrics are incomplete: %s", ls_error_text());
+    run->record = NULL;
+    ls__run_json(run, final_status(run));
+}
+
+ls_status ls_run_finish(ls_run *run, ls_run_result *out)
+{
+    ls_run_result unwanted;
+    if (!run) return LS_OK;
+    if (!out) out = &unwanted;
+    leave_early(run);
+    if (run->reason != LS_STOP_FINISHED_BEFORE) finish_saves(run);
+    local_result(run, out);
+    if (!run->shared) common_result(run, out);
+    tell_end(run);
+    ls_status status = run->status;
+    char text[sizeof run->text];
+    memcpy(text, run->text, sizeof text);
+    ls__run_free(run);
+    return status == LS_OK ? LS_OK : ls_fail(status, "%s", text);
+}

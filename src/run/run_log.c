@@ -1,0 +1,197 @@
+/* What is logged: sums until the next point, then values that every rank knows. A point is due
+ * by the run's clock, so a resumed run writes the points that an undisturbed one would have
+ * written. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "run/run_state.h"
+#include "run/space_state.h"
+
+void ls_run_log(ls_run *run, const char *name, double value, double weight)
+{
+    if (!run || ls__run_over(run)) return;
+    char full[LS__RECORD_NAME_MAX];
+    ls__evaluation *e = run->evaluation;
+    bool ok = name && ls__metric_name(e ? e->stage : "train", name, full);
+    if (ok && e)
+        ok = e->next > e->first &&
+             ls__sums_add(&e->sums[e->next - 1 - e->first], full, value * weight, weight);
+    else if (ok && run->leaf_open)
+        ok = ls__exchange_record(run->space->exchange, full, value * weight, weight);
+    else if (ok)
+        ok = ls__sums_add(&run->loose, full, value * weight, weight);
+    if (!ok && !run->dropped)
+        ls__log(LS__LOG_WARN, "ls_run_log: \"%.64s\" is dropped: at most %d names of %d bytes each",
+                name ? name : "", LS__RECORDS_MAX, LS__RECORD_NAME_MAX - 1);
+    if (!ok) run->dropped = true;
+}
+
+double ls_run_metric(const ls_run *run, const char *name)
+{
+    for (int i = 0; i < run->nvalues; i++)
+        if (strcmp(run->values[i].name, name) == 0) return run->values[i].value;
+    return NAN;
+}
+
+void ls__run_know(ls_run *run, const char *name, double value)
+{
+    int i = 0;
+    while (i < run->nvalues && strcmp(run->values[i].name, name) != 0) i++;
+    if (i == LS__VALUES_KEPT) return;
+    if (i == run->nvalues) {
+        snprintf(run->values[i].name, sizeof run->values[i].name, "%s", name);
+        run->nvalues++;
+    }
+    run->values[i].value = value;
+}
+
+void ls__run_declare(ls_run *run, const char *stage, const char *name, ls_mode better)
+{
+    if (run->ndeclared == LS__VALUES_KEPT) return;
+    ls__known_value *d = &run->declared[run->ndeclared];
+    if (!ls__metric_name(stage, name, d->name)) return;
+    d->value = better;
+    run->ndeclared++;
+}
+
+/* --- judging --- */
+
+static void list_names(const ls_run *run, char *out, size_t nbytes)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (int i = 0; i < run->nvalues + run->ndeclared && used < nbytes; i++) {
+        const char *name =
+            i < run->nvalues ? run->values[i].name : run->declared[i - run->nvalues].name;
+        bool twice = false;
+        for (int j = 0; i >= run->nvalues && j < run->nvalues; j++)
+            twice = twice || strcmp(run->values[j].name, name) == 0;
+        int n = twice ? 0 : snprintf(out + used, nbytes - used, "%s%s", used ? ", " : "", name);
+        used += n > 0 ? (size_t)n : 0;
+    }
+}
+
+static bool is_of_stage(const char *name, const char *stage)
+{
+    size_t n = strlen(stage);
+    return strncmp(name, stage, n) == 0 && name[n] == '/';
+}
+
+/* True when value is the best so far. */
+static bool judge(ls_run *run, ls__judge *j, const char *key, const char *stage)
+{
+    if (!j->monitor || !is_of_stage(j->monitor, stage)) return false;
+    for (int i = 0; i < run->nvalues; i++)
+        if (strcmp(run->values[i].name, j->monitor) == 0)
+            return ls__judge_see(j, run->values[i].value, run->step);
+    if (strcmp(ls__settings_origin(&run->settings, key), "default") == 0) return false;
+    char label[96], names[512];
+    ls__settings_label(&run->settings, key, label);
+    list_names(run, names, sizeof names);
+    ls__run_fail_shared(
+        run, ls_fail(LS_ERR_CONFIG, "%s: there is no such metric; there are %s", label, names));
+    return false;
+}
+
+void ls__run_judge(ls_run *run, const char *stage)
+{
+    if (judge(run, &run->best, "checkpoint.monitor", stage)) run->improved = true;
+    if (run->best.monitor && is_of_stage(run->best.monitor, stage))
+        run->judged = ls_run_metric(run, run->best.monitor);
+    judge(run, &run->early, "early_stop.monitor", stage);
+    bool watched = run->early.monitor && is_of_stage(run->early.monitor, stage);
+    if (watched && run->early.waited >= run->settings.options.early_stop.patience &&
+        run->reason == LS_STOP_NONE)
+        run->reason = LS_STOP_EARLY_STOP;
+}
+
+/* --- points --- */
+
+static void record_values(ls_run *run, const char *stage)
+{
+    if (!run->record) return;
+    const char *names[LS__VALUES_KEPT];
+    double values[LS__VALUES_KEPT];
+    int n = 0;
+    for (int i = 0; i < run->nvalues; i++) {
+        if (!is_of_stage(run->values[i].name, stage)) continue;
+        names[n] = run->values[i].name;
+        values[n++] = run->values[i].value;
+    }
+    double epoch = (double)run->position / (double)run->length;
+    if (n > 0) ls__record_metrics(run->record, run->step, epoch, names, values, n);
+}
+
+void ls__run_log_point(ls_run *run)
+{
+    for (int64_t i = 0; i < run->interval.count; i++) {
+        const ls__record *r = &run->interval.items[i];
+        ls__run_know(run, r->name, r->weight != 0 ? r->sum / r->weight : NAN);
+    }
+    ls__run_know(run, "train/lr", run->space->lr);
+    run->interval = (ls__sums) { 0 };
+    run->last_log = ls__now();
+    record_values(run, "train");
+    ls__run_judge(run, "train");
+}
+
+void ls__run_validated(ls_run *run, const char *stage, const ls_values *values,
+                       const ls_mode *modes)
+{
+    if (!ls__run_meet(run)) return;
+    for (int i = 0; i < values->count; i++) {
+        char full[LS__RECORD_NAME_MAX];
+        if (!ls__metric_name(stage, values->items[i].name, full)) continue;
+        ls__run_know(run, full, values->items[i].value);
+        if (run->ndeclared == 0 && modes) ls__run_declare(run, stage, full, modes[i]);
+    }
+    run->due_validation = false;
+    record_values(run, stage);
+    ls__run_judge(run, stage);
+    if (run->shared) return;
+    ls__run_call(run, LS__HOOK_VALIDATION_END);
+}
+
+/* --- progress --- */
+
+static double eta(const ls_run *run)
+{
+    if (run->span.steps == INT64_MAX || run->watch.recent <= 0) return NAN;
+    return (double)(run->span.steps - run->step) * run->watch.recent;
+}
+
+void ls__run_progress(ls_run *run, const char *stage)
+{
+    if (run->rank != 0) return;
+    double now = ls__now();
+    if (now - run->last_position > 1) {
+        ls__world_position(run->world, run->step, "");
+        run->last_position = now;
+    }
+    bool terminal = ls__world_terminal(run->world);
+    if (now - run->last_progress < (terminal ? 0.1 : 10)) return;
+    run->last_progress = now;
+    double loss = ls_run_metric(run, "train/loss");
+    for (int64_t i = 0; i < run->interval.count; i++)
+        if (strcmp(run->interval.items[i].name, "train/loss") == 0)
+            loss = run->interval.items[i].sum / run->interval.items[i].weight;
+    ls__progress p = {
+        .step = run->step,
+        .steps = run->span.steps == INT64_MAX ? 0 : run->span.steps,
+        .epoch = (double)run->position / (double)run->length,
+        .loss = loss,
+        .rate = run->watch.seconds > 0 ? (double)run->watch.samples / run->watch.seconds : NAN,
+        .eta = eta(run),
+        .stage = stage,
+    };
+    char text[256];
+    ls__progress_text(&p, terminal ? 100 : 200, text, sizeof text);
+    if (terminal)
+        ls__world_progress(run->world, text);
+    else
+        ls__log(LS__LOG_INFO, "%s", text);
+}

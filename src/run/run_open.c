@@ -1,0 +1,227 @@
+/* Which run is this? Rank 0 finds the name, takes the folder and its lock, and finds the
+ * checkpoint to go on with; the others are told. Then every rank applies the same rules to the
+ * same document. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "run/micro_batches.h"
+#include "run/run_state.h"
+
+/* --- rank 0 --- */
+
+/* ".../NAME/checkpoints/step-x" -> ".../NAME"; false when it is not a run's checkpoint. */
+static bool run_of_checkpoint(const char *path, char out[LS_PATH_MAX])
+{
+    snprintf(out, LS_PATH_MAX, "%s", path);
+    char *slash = strrchr(out, '/');
+    if (!slash) return false;
+    *slash = '\0';
+    slash = strrchr(out, '/');
+    if (!slash || slash == out || strcmp(slash + 1, "checkpoints") != 0) return false;
+    *slash = '\0';
+    return true;
+}
+
+/* --resume RUN: goes on with that run in its own folder, unless --name gives it another. */
+static ls_status open_other(ls_run *run, const char *runs_dir, const char *other)
+{
+    const char *name = run->settings.options.name;
+    char folder[LS_PATH_MAX];
+    LS_TRY(ls__checkpoint_resolve(runs_dir, other, run->resumed_path));
+    if (!run_of_checkpoint(run->resumed_path, folder))
+        return ls_fail(
+            LS_ERR_CONFIG,
+            "--resume %s: %s is not a checkpoint of a run; to begin with its weights, load "
+            "them into the model",
+            other, run->resumed_path);
+    char *slash = strrchr(folder, '/');
+    const char *own = slash ? slash + 1 : folder;
+    if (slash) *slash = '\0';
+    if (name)
+        LS_TRY(ls__run_folder_open(runs_dir, name, &run->folder));
+    else
+        LS_TRY(ls__run_folder_open(slash ? folder : ".", own, &run->folder));
+    LS_TRY(ls__checkpoint_verify(run->resumed_path));
+    return ls__checkpoint_trainer(run->resumed_path, &run->resumed);
+}
+
+static ls_status check_not_taken(const ls_run *run)
+{
+    char json[LS_PATH_MAX];
+    LS_TRY(ls__path_join(json, run->folder.path, "run.json"));
+    if (!run->resumed && !ls__path_exists(json)) return LS_OK;
+    return ls_fail(LS_ERR_CONFIG,
+                   "--resume none: the name %s is taken by %s; choose another --name, or leave "
+                   "--resume out to go on with it",
+                   run->folder.name, run->folder.path);
+}
+
+static ls_status open_folder(ls_run *run)
+{
+    const ls_run_options *o = &run->settings.options;
+    const char *resume = o->resume;
+    bool none = strcmp(resume, "none") == 0, automatic = strcmp(resume, "auto") == 0;
+    char made_up[256];
+    /* A restarted job goes on with what it was doing, whatever it began with. */
+    if (ls__world_restarts(run->world) > 0) {
+        none = false;
+        automatic = true;
+    }
+    const char *name = o->name;
+    if (!name && (none || automatic)) {
+        LS_TRY(ls__run_name(o->runs_dir, made_up));
+        name = made_up;
+    }
+    if (none || automatic) LS_TRY(ls__run_folder_open(o->runs_dir, name, &run->folder));
+    /* With a name of its own, a run resumed from another one has its own checkpoints by the second
+     * start. */
+    else if (!o->name)
+        return open_other(run, o->runs_dir, resume);
+    else
+        LS_TRY(ls__run_folder_open(o->runs_dir, name, &run->folder));
+    LS_TRY(ls__checkpoint_find(run->folder.checkpoints, true, run->resumed_path, &run->resumed));
+    if (none) return check_not_taken(run);
+    if (automatic || run->resumed) return LS_OK;
+    ls__run_folder_close(&run->folder);
+    return open_other(run, o->runs_dir, resume);
+}
+
+/* --- every rank --- */
+
+static json_t *describe(const ls_run *run)
+{
+    return json_pack("{s:s, s:s, s:s, s:s, s:O?}", "name", run->folder.name, "folder",
+                     run->folder.path, "checkpoints", run->folder.checkpoints, "path",
+                     run->resumed_path, "trainer", run->resumed);
+}
+
+static void take_text(char *out, size_t nbytes, const json_t *document, const char *key)
+{
+    const char *text = json_string_value(json_object_get(document, key));
+    snprintf(out, nbytes, "%s", text ? text : "");
+}
+
+static ls_status take_description(ls_run *run, const json_t *document)
+{
+    if (!document) return ls_fail(LS_ERR_MEMORY, "out of memory: the run's description");
+    run->folder.lock = -1;
+    take_text(run->folder.name, sizeof run->folder.name, document, "name");
+    take_text(run->folder.path, sizeof run->folder.path, document, "folder");
+    take_text(run->folder.checkpoints, sizeof run->folder.checkpoints, document, "checkpoints");
+    take_text(run->resumed_path, sizeof run->resumed_path, document, "path");
+    json_t *trainer = json_object_get(document, "trainer");
+    run->resumed = json_is_object(trainer) ? json_incref(trainer) : NULL;
+    return LS_OK;
+}
+
+static ls_status open_and_share(ls_run *run)
+{
+    ls_status status = run->rank == 0 ? open_folder(run) : LS_OK;
+    LS_TRY(ls__share_failure(run->comm, status, NULL, NULL));
+    json_t *document = run->rank == 0 ? describe(run) : NULL;
+    status = ls__share_json(run->comm, &document);
+    if (status == LS_OK && run->rank != 0) status = take_description(run, document);
+    json_decref(document);
+    return status;
+}
+
+/* --- the rules of a resume --- */
+
+static ls_status check_length(const ls_run *run)
+{
+    int64_t length = json_integer_value(json_object_get(run->resumed, "data_length"));
+    if (length == run->length) return LS_OK;
+    return ls_fail(
+        LS_ERR_CONFIG,
+        "the training data has %" PRId64 " samples; run %s was begun with %" PRId64
+        ", and its place in them would be another: give it that data, or begin a run with "
+        "--name",
+        run->length, run->folder.name, length);
+}
+
+/* An optimizer whose states are not in the checkpoint cannot go on from it. */
+static ls_status check_states(const ls_run *run)
+{
+    const json_t *states = json_object_get(run->resumed, "optimizer_states");
+    const ls_optimizer *kind = run->settings.options.optimizer.kind;
+    size_t n = 0;
+    bool same = true;
+    for (; kind->states && kind->states[n]; n++) {
+        const char *recorded = json_string_value(json_array_get(states, n));
+        same = same && recorded && strcmp(recorded, kind->states[n]) == 0;
+    }
+    if (same && json_array_size(states) == n) return LS_OK;
+    return ls_fail(
+        LS_ERR_CONFIG,
+        "optimizer %s keeps other state than the one that run %s was begun with; begin a run "
+        "with --name",
+        kind->name, run->folder.name);
+}
+
+static void tell_machine(const ls_run *run)
+{
+    const ls__cpus *cpus = ls__world_cpus(run->world);
+    const json_t *cpu = json_object_get(run->resumed, "cpu");
+    const char *model = json_string_value(json_object_get(cpu, "model"));
+    const char *isa = json_string_value(json_object_get(cpu, "isa"));
+    int threads = (int)json_integer_value(json_object_get(run->resumed, "threads"));
+    if (model && isa && (strcmp(model, cpus->model) != 0 || strcmp(isa, cpus->isa) != 0))
+        ls__log(LS__LOG_WARN,
+                "this CPU (%s, %s) is another than the run's (%s, %s): its bits may differ",
+                cpus->model, cpus->isa, model, isa);
+    if (threads > 0 && threads != ls_world_threads(run->world))
+        ls__log(LS__LOG_WARN,
+                "%d threads per device instead of the run's %d: bits may differ "
+                "(--threads-per-device %d)",
+                ls_world_threads(run->world), threads, threads);
+}
+
+static ls_status check_resume(ls_run *run)
+{
+    char *changes;
+    LS_TRY(ls__trainer_json_check(run->resumed, run->resumed_path));
+    LS_TRY(check_length(run));
+    LS_TRY(ls__settings_compare(&run->settings, json_object_get(run->resumed, "configuration"),
+                                &changes));
+    if (changes[0]) ls__log(LS__LOG_INFO, "changed since the checkpoint: %s", changes);
+    ls__free(changes);
+    LS_TRY(check_states(run));
+    tell_machine(run);
+    return LS_OK;
+}
+
+static ls_status choose_micro_batches(ls_run *run)
+{
+    char label[96];
+    bool changed;
+    ls__settings_label(&run->settings, "micro_batches", label);
+    ls__micro_batches_request request = {
+        .requested = run->settings.options.micro_batches,
+        .label = label,
+        .recorded = (int)json_integer_value(json_object_get(run->resumed, "micro_batches")),
+        .world_size = run->size,
+    };
+    LS_TRY(ls__micro_batches_choose(&request, &run->micro_batches, &changed));
+    if (changed)
+        ls__log(
+            LS__LOG_WARN,
+            "the batch is cut into %d micro-batches instead of %d from here on, so the bits differ "
+            "from those of a run that stays with %d (--micro-batches at the first start keeps "
+            "them)",
+            run->micro_batches, request.recorded, request.recorded);
+    return LS_OK;
+}
+
+ls_status ls__run_open(ls_run *run)
+{
+    LS_TRY(open_and_share(run));
+    if (run->rank == 0) ls__world_set_folder(run->world, run->folder.path);
+    ls_status status = run->resumed ? check_resume(run) : LS_OK;
+    if (status == LS_OK) status = choose_micro_batches(run);
+    return ls__share_failure(run->comm, status, NULL, NULL);
+}

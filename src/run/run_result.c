@@ -1,0 +1,93 @@
+/* What a program prints at its end: one document for programs (lockstep.fit/1), or a few lines for
+ * people. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "run/run_state.h"
+
+const char *ls_stop_reason_name(ls_stop_reason reason)
+{
+    static const char *const names[] = {
+#define REASON_NAME(name, text) text,
+        LS_STOP_REASON_MAP(REASON_NAME)
+#undef REASON_NAME
+    };
+    return (int)reason >= 0 && (size_t)reason < sizeof names / sizeof names[0] ? names[reason]
+                                                                               : "unknown";
+}
+
+static json_t *values_json(const ls_values *values)
+{
+    json_t *all = json_object();
+    for (int i = 0; all && i < values->count; i++)
+        json_object_set_new(all, values->items[i].name, ls__json_double(values->items[i].value));
+    return all;
+}
+
+static char *document(const ls_run_result *r, const ls_values *test)
+{
+    json_t *json = json_pack(
+        "{s:s, s:s, s:i, s:i, s:I, s:I, s:s, s:o, s:o, s:f, s:{s:f, s:f}, s:o, s:I, s:o, s:s, s:s}",
+        "schema", "lockstep.fit/1", "run", r->name, "world_size", r->world_size, "micro_batches",
+        r->micro_batches, "steps", (json_int_t)r->steps, "epochs", (json_int_t)r->epochs,
+        "stop_reason", ls_stop_reason_name(r->reason), "train", values_json(&r->train), "val",
+        values_json(&r->val), "samples_per_s", r->samples_per_s, "step_ms", "median",
+        r->step_ms_median, "p95", r->step_ms_p95, "weights_xxh3", ls__json_u64(r->weights_xxh3),
+        "peak_rss_bytes", (json_int_t)r->peak_rss_bytes, "best", ls__json_double(r->best),
+        "best_checkpoint", r->best_checkpoint, "folder", r->folder);
+    if (json && test) json_object_set_new(json, "test", values_json(test));
+    char *line = json ? ls__json_line(json) : NULL;
+    json_decref(json);
+    return line;
+}
+
+/* Appends to a text of fixed size; a summary that does not fit is cut. */
+static void put(char *out, size_t size, const char *format, ...) LS_PRINTF(3, 4);
+static void put(char *out, size_t size, const char *format, ...)
+{
+    size_t used = strlen(out);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(out + used, size - used, format, args);
+    va_end(args);
+}
+
+static void put_values(char *out, size_t size, const char *stage, const ls_values *values)
+{
+    if (!values || values->count == 0) return;
+    put(out, size, "%-6s", stage);
+    for (int i = 0; i < values->count; i++)
+        put(out, size, " %s %.4g", values->items[i].name, values->items[i].value);
+    put(out, size, "\n");
+}
+
+static char *summary(const ls_run_result *r, const ls_values *test)
+{
+    char text[8192] = "";
+    put(text, sizeof text, "run %s: %" PRId64 " steps, %" PRId64 " epochs (%s)\n", r->name,
+        r->steps, r->epochs, ls_stop_reason_name(r->reason));
+    put_values(text, sizeof text, "train", &r->train);
+    put_values(text, sizeof text, "val", &r->val);
+    put_values(text, sizeof text, "test", test);
+    if (r->samples_per_s > 0)
+        put(text, sizeof text, "%.0f samples/s on %d device%s, %.2f ms a step\n", r->samples_per_s,
+            r->world_size, r->world_size == 1 ? "" : "s", r->step_ms_median);
+    put(text, sizeof text, "in %s\n", r->folder);
+    if (r->best_checkpoint[0]) put(text, sizeof text, "best   %s\n", r->best_checkpoint);
+    return ls__strdup(text);
+}
+
+char *ls_run_result_text(const ls_world *world, const ls_run_result *result, const ls_values *test)
+{
+    if (ls_world_rank(world) != 0) return ls__strdup("");
+    if (!ls__options_wants(ls__world_options(world), "json")) return summary(result, test);
+    char *line = document(result, test);
+    char *text = line ? ls__format("%s\n", line) : NULL;
+    ls__free(line);
+    return text;
+}

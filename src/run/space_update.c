@@ -1,0 +1,87 @@
+/* The update of a block, called by the exchange with the sum of all gradients still in the first
+ * level of the cache. The gradient is finished here (mean and clipping in one factor) block by
+ * block in a buffer on the stack, so that an optimizer sees a complete gradient and no pass over
+ * memory is added. */
+#include <lockstep/optimizer.h>
+
+#include "run/space_state.h"
+
+static void average(const ls__space_tensor *tensor, int64_t count, float *param, const float *sum,
+                    float scale)
+{
+    float momentum = (float)tensor->momentum;
+    for (int64_t i = 0; i < count; i++) param[i] += momentum * (sum[i] * scale - param[i]);
+}
+
+/* Where the optimizer's states of [offset, ...) begin, in each state's array. */
+static int64_t state_begin(const ls_space *space, int64_t offset)
+{
+    int low = 0, high = space->nranges - 1;
+    while (low < high) {
+        int middle = (low + high + 1) / 2;
+        if (space->ranges[middle].offset <= offset)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return space->state_at[low] + (offset - space->ranges[low].offset);
+}
+
+enum { STATES_MAX = 8 };
+
+static void update_piece(const ls_space *space, int segment, int64_t offset, int64_t count,
+                         float *param, const float *grad)
+{
+    const ls__space_tensor *tensor = &space->tensors[segment];
+    const ls__param_settings *rule = &space->rules[segment];
+    const ls_run_options *options = ls__run_options(space->run);
+    float *state[STATES_MAX];
+    int64_t begin = space->nstates ? state_begin(space, offset) : 0;
+    for (int i = 0; i < space->nstates; i++) state[i] = space->states[i] + begin;
+    bool whole = space->kind->whole_tensors;
+    ls_slice slice = {
+        .param = param,
+        .grad = grad,
+        .state = state,
+        .count = count,
+        .step = space->updates + 1,
+        .lr = space->lr * rule->lr_scale,
+        .weight_decay = rule->weight_decay,
+        .momentum = options->optimizer.momentum,
+        .beta1 = options->optimizer.beta1,
+        .beta2 = options->optimizer.beta2,
+        .config = options->optimizer.config,
+        .name = whole ? tensor->name : NULL,
+        .shape = whole ? tensor->shape : NULL,
+        .rank = whole ? tensor->rank : 0,
+    };
+    space->kind->update(&slice);
+}
+
+static void scaled(float *out, const float *in, int64_t count, float scale)
+{
+    for (int64_t i = 0; i < count; i++) out[i] = scale * in[i];
+}
+
+void ls__space_update(void *user, int segment, int64_t offset, int64_t count, float *param,
+                      const float *grad, float scale)
+{
+    const ls_space *space = user;
+    if (space->tensors[segment].statistic) {
+        average(&space->tensors[segment], count, param, grad, space->statistic_scale);
+        return;
+    }
+    if (space->rules[segment].frozen) return;
+    if (space
+            ->whole) { /* a whole-tensor optimizer: the exchange calls serially, tensor by tensor */
+        scaled(space->whole, grad, count, scale);
+        update_piece(space, segment, offset, count, param, space->whole);
+        return;
+    }
+    float block[LS__BLOCK];
+    for (int64_t at = 0; at < count; at += LS__BLOCK) {
+        int64_t n = count - at < LS__BLOCK ? count - at : LS__BLOCK;
+        scaled(block, grad + at, n, scale);
+        update_piece(space, segment, offset + at, n, param + at, block);
+    }
+}
