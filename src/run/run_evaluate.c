@@ -11,16 +11,6 @@
 #include "metric/metric_internal.h"
 #include "run/run_state.h"
 
-static bool plan_chunk(void *user, int64_t k, int64_t *begin, int64_t *count)
-{
-    const ls__evaluation *e = user;
-    int64_t chunk = e->first + k;
-    if (chunk >= e->end) return false;
-    *begin = chunk * e->chunk;
-    *count = e->length - *begin < e->chunk ? e->length - *begin : e->chunk;
-    return true;
-}
-
 static void free_evaluation(ls_run *run)
 {
     ls__evaluation *e = run->evaluation;
@@ -38,22 +28,18 @@ static ls_status begin(ls_run *run, ls_dataset *data, const char *stage)
     if (!e) return LS_ERR_MEMORY;
     e->began = ls__now();
     e->data = data;
-    e->length = ls_dataset_length(data);
-    e->chunk = LS__EVALUATION_CHUNK;
-    e->nchunks = (e->length + e->chunk - 1) / e->chunk;
-    e->first = e->next = e->nchunks * run->rank / run->size;
-    e->end = e->nchunks * (run->rank + 1) / run->size;
+    e->chunks = ls__chunks_of(ls_dataset_length(data), run->rank, run->size);
     if (!stage || !stage[0] || strchr(stage, '/') || strlen(stage) >= sizeof e->stage)
         return ls_fail(LS_ERR_ARG,
                        "ls_run_evaluate: stage \"%s\": a short word is needed, as \"val\"",
                        stage ? stage : "");
     snprintf(e->stage, sizeof e->stage, "%s", stage);
-    if (e->length < 1)
+    if (e->chunks.length < 1)
         return ls_fail(LS_ERR_DATA, "ls_run_evaluate: the %s data has no samples", stage);
-    e->sums = ls__alloc((size_t)(e->end - e->first), sizeof *e->sums);
+    e->sums = ls__alloc((size_t)(e->chunks.end - e->chunks.first), sizeof *e->sums);
     if (!e->sums) return LS_ERR_MEMORY;
     ls__loader_options options = {
-        .dataset = data, .max_count = e->chunk, .plan = plan_chunk, .user = e
+        .dataset = data, .max_count = e->chunks.size, .plan = ls__chunks_plan, .user = &e->chunks
     };
     return ls__loader_create(&options, &e->loader);
 }
@@ -69,7 +55,7 @@ static bool next_chunk(ls_run *run, ls_batch *out)
         if (status != LS_OK) ls__run_fail(run, status);
         return false;
     }
-    e->next++;
+    e->own++;
     *out = (ls_batch) {
         .count = batch.count, .samples = batch.samples, .fields = batch.fields, .first = batch.begin
     };
@@ -82,7 +68,7 @@ static void finish(ls_run *run)
     ls__evaluation *e = run->evaluation;
     char stage[sizeof e->stage] = "";
     ls__sums all = { 0 };
-    int64_t nchunks = e ? e->nchunks : 0;
+    int64_t nchunks = e ? e->chunks.count : 0;
     if (e) memcpy(stage, e->stage, sizeof stage);
     if (ls__run_meet(run)) {
         ls_status status = ls__metric_gather(run->comm, &ls__sums_metric, nchunks, e->sums, &all);
@@ -114,4 +100,15 @@ bool ls_run_evaluate(ls_run *run, ls_dataset *data, const char *stage, ls_batch 
     }
     if (!run->shared) finish(run);
     return false;
+}
+
+double ls__run_pause_begin(ls_run *run)
+{
+    ls__run_progress(run, "val");
+    return ls__now();
+}
+
+void ls__run_pause_end(ls_run *run, double began)
+{
+    ls__stopwatch_pause(&run->watch, ls__now() - began);
 }

@@ -31,9 +31,6 @@ typedef struct ls__space_description {
     ls__parallel_fn *parallel;
 } ls__space_description;
 
-/* Samples of a chunk of an evaluation, on any number of devices; recorded in run.json. */
-enum { LS__EVALUATION_CHUNK = 256 };
-
 ls_status ls__space_create_by_hand(ls_run *run, const ls_param_spec *params, int nparams,
                                    float *values, ls_space **out); /* [all] */
 ls_status ls__space_create_described(ls_run *run, const ls__space_description *description,
@@ -45,7 +42,14 @@ void ls__space_leaf_done(ls_space *space,
 const float *ls__space_params(ls_space *space); /* waits until every owner has committed */
 
 const ls_run_options *ls__run_options(const ls_run *run); /* resolved: flags, defaults */
-void ls__run_fail(ls_run *run, ls_status status);         /* latches; the text is the thread's */
+ls_dataset *ls__run_train(const ls_run *run);
+ls_run *ls__space_run(const ls_space *space);
+void ls__run_fail(ls_run *run, ls_status status);        /* latches; the text is the thread's */
+void ls__run_fail_shared(ls_run *run, ls_status status); /* every rank knows it already */
+void ls__run_log_sum(ls_run *run, const char *name, double sum, double weight); /* as ls_run_log */
+/* Time that is not a step's. */
+double ls__run_pause_begin(ls_run *run);
+void ls__run_pause_end(ls_run *run, double began);
 /* Before the first step: a metric that there will be, so that an unknown --monitor is refused
  * early. */
 void ls__run_declare(ls_run *run, const char *stage, const char *name, ls_mode better);

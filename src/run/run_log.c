@@ -11,23 +11,28 @@
 #include "run/run_state.h"
 #include "run/space_state.h"
 
-void ls_run_log(ls_run *run, const char *name, double value, double weight)
+void ls__run_log_sum(ls_run *run, const char *name, double sum, double weight)
 {
     if (!run || ls__run_over(run)) return;
     char full[LS__RECORD_NAME_MAX];
     ls__evaluation *e = run->evaluation;
     bool ok = name && ls__metric_name(e ? e->stage : "train", name, full);
     if (ok && e)
-        ok = e->next > e->first &&
-             ls__sums_add(&e->sums[e->next - 1 - e->first], full, value * weight, weight);
+        ok =
+            e->next > e->first && ls__sums_add(&e->sums[e->next - 1 - e->first], full, sum, weight);
     else if (ok && run->leaf_open)
-        ok = ls__exchange_record(run->space->exchange, full, value * weight, weight);
+        ok = ls__exchange_record(run->space->exchange, full, sum, weight);
     else if (ok)
-        ok = ls__sums_add(&run->loose, full, value * weight, weight);
+        ok = ls__sums_add(&run->loose, full, sum, weight);
     if (!ok && !run->dropped)
         ls__log(LS__LOG_WARN, "ls_run_log: \"%.64s\" is dropped: at most %d names of %d bytes each",
                 name ? name : "", LS__RECORDS_MAX, LS__RECORD_NAME_MAX - 1);
     if (!ok) run->dropped = true;
+}
+
+void ls_run_log(ls_run *run, const char *name, double value, double weight)
+{
+    ls__run_log_sum(run, name, value * weight, weight);
 }
 
 double ls_run_metric(const ls_run *run, const char *name)

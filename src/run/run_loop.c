@@ -186,3 +186,8 @@ const ls_run_options *ls__run_options(const ls_run *run)
 {
     return &run->settings.options;
 }
+
+ls_dataset *ls__run_train(const ls_run *run)
+{
+    return run->train;
+}

@@ -8,6 +8,7 @@
 #include "checkpoint/checkpoint.h"
 #include "data/loader.h"
 #include "record/record.h"
+#include "run/chunks.h"
 #include "run/judge.h"
 #include "run/period.h"
 #include "run/run_internal.h"
@@ -67,8 +68,9 @@ typedef struct ls__evaluation {
     ls__loader *loader;
     ls_dataset *data;
     char stage[32];
-    int64_t length, chunk, nchunks, first, end, next; /* this rank's chunks: [first, end) */
-    ls__sums *sums;                                   /* (end - first) */
+    ls__chunks chunks;
+    int64_t own;    /* chunks handed out */
+    ls__sums *sums; /* (this rank's chunks) */
     double began;
 } ls__evaluation;
 
@@ -149,7 +151,6 @@ struct ls_run {
 void ls__run_free(ls_run *run); /* [all] NULL is fine */
 
 /* --- run_failure.c --- */
-void ls__run_fail_shared(ls_run *run, ls_status status); /* every rank knows it already */
 /* [all] Meets the other ranks: a failure of one becomes everybody's, a signal too. True when
  * there is none. */
 bool ls__run_meet(ls_run *run);

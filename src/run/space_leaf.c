@@ -97,3 +97,8 @@ const float *ls__space_params(ls_space *space)
     ls__space_wait(space);
     return space->params;
 }
+
+ls_run *ls__space_run(const ls_space *space)
+{
+    return space->run;
+}

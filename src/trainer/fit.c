@@ -1,0 +1,90 @@
+/* Fit: the loop of one's own, written once. Everything that makes it a training run is the
+ * run's. */
+#include <string.h>
+
+#include "base/check.h"
+#include "run/share.h"
+#include "trainer/model_internal.h"
+
+typedef struct fit {
+    ls_model *model;
+    ls_dataset *train, *val;
+    ls_run *run;
+    ls_space *space;
+} fit;
+
+static ls_status declare(fit *f, ls_stage stage, const ls_dataset *data, const char *name)
+{
+    ls_values names;
+    ls_mode modes[LS_VALUES_MAX];
+    LS_TRY(ls__model_names(f->model, stage, data, &names, modes));
+    for (int i = 0; i < names.count; i++)
+        ls__run_declare(f->run, name, names.items[i].name, modes[i]);
+    return LS_OK;
+}
+
+/* Before anything is made on disk: a model that cannot be built is refused. */
+static ls_status check_model(const fit *f, ls_run_options *options)
+{
+    ls__built *built;
+    LS_TRY(ls__model_build(f->model, LS_STAGE_TRAIN, 1, f->train, false, &built));
+    options->norm_group = ls__graph_group(built->graph);
+    if (f->val) LS_TRY(ls__model_build(f->model, LS_STAGE_EVALUATE, 1, f->val, false, &built));
+    return LS_OK;
+}
+
+static ls_status make_space(fit *f)
+{
+    LS_TRY(ls__model_space(f->model, f->run, &f->space));
+    LS_TRY(declare(f, LS_STAGE_TRAIN, f->train, "train"));
+    return f->val ? declare(f, LS_STAGE_EVALUATE, f->val, "val") : LS_OK;
+}
+
+static ls_status begin(fit *f, const ls_run_options *options)
+{
+    ls_run_options own = options ? *options : (ls_run_options) { 0 };
+    ls_comm *comm = ls_world_comm(f->model->world);
+    LS_TRY(ls__share_failure(comm, check_model(f, &own), NULL, NULL));
+    LS_TRY(ls_run_create(f->model->world, f->train, &own, &f->run));
+    return ls__share_failure(comm, make_space(f), NULL, NULL);
+}
+
+static void validate(fit *f)
+{
+    ls_values values;
+    ls_mode modes[LS_VALUES_MAX];
+    double began = ls__run_pause_begin(f->run);
+    ls_status status =
+        ls__model_evaluate(f->model, f->val, ls__space_params(f->space), "val", &values, modes);
+    ls__run_pause_end(f->run, began);
+    if (status != LS_OK)
+        ls__run_fail_shared(f->run, status);
+    else
+        ls__run_validated(f->run, "val", &values, modes);
+}
+
+static void loop(fit *f)
+{
+    ls_batch batch;
+    while (ls_run_next(f->run)) {
+        while (ls_run_micro_batch(f->run, &batch)) ls_model_gradients(f->model, f->space, &batch);
+        ls_space_step(f->space);
+        if (f->val && ls_run_due_validation(f->run)) validate(f);
+    }
+}
+
+ls_status ls_fit(ls_model *model, ls_dataset *train, ls_dataset *val, const ls_run_options *options,
+                 ls_run_result *out)
+{
+    if (!model || !train)
+        return ls_fail(LS_ERR_ARG, "ls_fit: a model and training data are needed");
+    fit f = { .model = model, .train = train, .val = val };
+    ls_status status = begin(&f, options);
+    if (status != LS_OK && f.run) ls__run_fail_shared(f.run, status);
+    if (status == LS_OK) {
+        loop(&f);
+        ls_status kept = ls__model_keep(model, ls__space_params(f.space));
+        if (kept != LS_OK) ls__run_fail(f.run, kept);
+    }
+    return f.run ? ls_run_finish(f.run, out) : status;
+}

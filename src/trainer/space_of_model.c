@@ -1,0 +1,47 @@
+/* A space for a model's parameters, or for ones by hand: made here because only this room sees both
+ * graphs and runs. */
+#include "base/check.h"
+#include "run/share.h"
+#include "trainer/model_internal.h"
+
+ls_status ls__model_space(ls_model *model, ls_run *run, ls_space **out)
+{
+    ls__space_description description = {
+        .tensors = model->tensors,
+        .ntensors = model->ntensors,
+        .count = model->count,
+        .init = ls__model_init,
+        .user = model,
+        .parallel = model->backend ? model->backend->parallel : NULL,
+    };
+    return ls__space_create_described(run, &description, out);
+}
+
+static ls_status create(ls_run *run, const ls_space_options *options, ls_space **out)
+{
+    if (!run || !options)
+        return ls_fail(LS_ERR_ARG, "ls_space_create: a run and options are needed");
+    if (!options->model)
+        return ls__space_create_by_hand(run, options->params, options->nparams, options->values,
+                                        out);
+    if (options->params || options->values)
+        return ls_fail(LS_ERR_ARG,
+                       "ls_space_create: a model brings its own parameters; leave params and "
+                       "values out");
+    ls__built *built;
+    LS_TRY(ls__model_build(options->model, LS_STAGE_TRAIN, 1, ls__run_train(run), false, &built));
+    int64_t group = ls__graph_group(built->graph), unit = ls__run_options(run)->norm_group;
+    if (unit % group != 0)
+        return ls_fail(
+            LS_ERR_ARG,
+            "ls_space_create: the model's batch norm takes groups of %lld samples; set the run's "
+            "norm_group to that",
+            (long long)group);
+    return ls__model_space(options->model, run, out);
+}
+
+ls_status ls_space_create(ls_run *run, const ls_space_options *options, ls_space **out)
+{
+    *out = NULL;
+    return create(run, options, out);
+}
