@@ -18,8 +18,7 @@ void ls__run_log_sum(ls_run *run, const char *name, double sum, double weight)
     ls__evaluation *e = run->evaluation;
     bool ok = name && ls__metric_name(e ? e->stage : "train", name, full);
     if (ok && e)
-        ok =
-            e->next > e->first && ls__sums_add(&e->sums[e->next - 1 - e->first], full, sum, weight);
+        ok = e->own > 0 && ls__sums_add(&e->sums[e->own - 1], full, sum, weight);
     else if (ok && run->leaf_open)
         ok = ls__exchange_record(run->space->exchange, full, sum, weight);
     else if (ok)
