@@ -1,0 +1,169 @@
+/* Killed at any moment, resumed on any number of devices: the bits of the run that was left alone. */
+#include "helper_command.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+
+static char *folder;
+
+static int make_folder(void **state)
+{
+    (void)state;
+    folder = folder_make();
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    folder_remove(folder);
+    return 0;
+}
+
+static const char line[] = "--micro-batches 4 --max-steps 40 --save-every 4 --validate-every 10 "
+                           "--seed 3 --samples 205 --model dropout";
+
+/* Waits until a run has a checkpoint or its process is gone. */
+static void wait_for_checkpoint(const char *name)
+{
+    char path[LS_PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s/checkpoints/last", folder, name);
+    double until = ls__now() + 30;
+    while (!ls__path_exists(path) && ls__now() < until) ls__sleep_ms(5);
+    assert_true(ls__path_exists(path));
+}
+
+static void killed_supervisor_and_other_devices(void **state)
+{
+    (void)state;
+    char undisturbed[256], resumed[256];
+    fit_signature(undisturbed, "--runs-dir %s --name alone --devices cpu:1 %s", folder, line);
+    const int devices[] = { 2, 1, 4, 3 };
+    for (int i = 0; i < 3; i++) {
+        command c;
+        command_init(
+            &c, "prog_fit",
+            "--json --threads-per-device 1 --log-level warn --runs-dir %s --name killed --devices "
+            "cpu:%d --slow-ms 20 %s",
+            folder, devices[i], line);
+        command_start(&c);
+        wait_for_checkpoint("killed");
+        ls__sleep_ms(60 + 77 * i);
+        kill(c.pid, SIGKILL); /* of one device this is the run itself */
+        command_wait(&c);
+        assert_int_equal(c.code, 128 + SIGKILL);
+        command_free(&c);
+    }
+    fit_signature(resumed, "--runs-dir %s --name killed --devices cpu:%d %s", folder, devices[3],
+                  line);
+    assert_string_equal(resumed, undisturbed);
+}
+
+static void a_rank_that_exits_ends_the_job_with_its_code(void **state)
+{
+    (void)state;
+    char undisturbed[256], resumed[256];
+    fit_signature(undisturbed, "--runs-dir %s --name whole --devices cpu:2 %s", folder, line);
+    command c;
+    command_run(&c, 7, "prog_fit",
+                "--log-level warn --runs-dir %s --name failed --devices cpu:2 --fail-rank 1 "
+                "--fail-at 17 %s",
+                folder, line);
+    assert_non_null(strstr(c.err, "rank 1"));
+    command_free(&c);
+    fit_signature(resumed, "--runs-dir %s --name failed --devices cpu:3 %s", folder, line);
+    assert_string_equal(resumed, undisturbed);
+}
+
+static void stop(int signal, int code)
+{
+    char undisturbed[256], resumed[256], name[32];
+    snprintf(name, sizeof name, "stopped%d", signal);
+    fit_signature(undisturbed, "--runs-dir %s --name undisturbed%d --devices cpu:2 %s", folder,
+                  signal, line);
+    command c;
+    command_init(
+        &c, "prog_fit",
+        "--json --threads-per-device 1 --log-level warn --runs-dir %s --name %s --devices cpu:2 "
+        "--slow-ms 20 %s",
+        folder, name, line);
+    command_start(&c);
+    wait_for_checkpoint(name);
+    kill(c.pid, signal);
+    command_wait(&c);
+    if (c.code != code) fail_msg("exit code %d, not %d: %s%s", c.code, code, c.out, c.err);
+    json_t *d = command_document(&c);
+    assert_string_equal(text_at(d, "stop_reason"), "signal");
+    double steps = number_at(d, "steps", NULL);
+    assert_true(steps > 0 && steps < 40);
+    json_decref(d);
+    command_free(&c);
+    fit_signature(resumed, "--runs-dir %s --name %s --devices cpu:1 %s", folder, name, line);
+    assert_string_equal(resumed, undisturbed);
+}
+
+static void signals_save_and_stop(void **state)
+{
+    (void)state;
+    stop(SIGTERM, 75);
+    stop(SIGINT, 130);
+}
+
+static void a_run_of_one_device_goes_on_with_two(void **state)
+{
+    (void)state;
+    command c;
+    const char *common = "--samples 205 --model mlp --seed 1 --save-every 5";
+    command_run(&c, 0, "prog_fit", "--runs-dir %s --name grows --devices cpu:1 --max-steps 10 %s",
+                folder, common);
+    command_free(&c);
+    command_run(&c, 0, "prog_fit",
+                "--json --runs-dir %s --name grows --devices cpu:2 --max-steps 20 %s", folder,
+                common);
+    assert_non_null(strstr(c.err, "resumes from step 10"));
+    assert_non_null(strstr(c.err, "2 micro-batches instead of 1 from here on, so the bits differ"));
+    assert_non_null(strstr(c.err, "max_steps 10 -> 20"));
+    json_t *d = command_document(&c);
+    assert_int_equal((int)number_at(d, "steps", NULL), 20);
+    assert_int_equal((int)number_at(d, "micro_batches", NULL), 2);
+    json_decref(d);
+    command_free(&c);
+}
+
+static void a_finished_run_is_left_alone(void **state)
+{
+    (void)state;
+    command c;
+    const char *same = "--samples 205 --max-epochs 2 --val-samples 77 --test";
+    command_run(&c, 0, "prog_fit", "--json --runs-dir %s --name done --devices cpu:2 %s", folder,
+                same);
+    json_t *first = command_document(&c);
+    command_free(&c);
+    command_run(&c, 0, "prog_fit", "--json --runs-dir %s --name done --devices cpu:1 %s", folder,
+                same);
+    json_t *second = command_document(&c);
+    assert_non_null(strstr(c.err, "is finished after"));
+    assert_string_equal(text_at(second, "stop_reason"), "finished_before");
+    assert_string_equal(text_at(second, "weights_xxh3"), text_at(first, "weights_xxh3"));
+    assert_true(json_equal(json_object_get(second, "val"), json_object_get(first, "val")));
+    assert_true(json_equal(json_object_get(second, "test"), json_object_get(first, "test")));
+    assert_true(json_equal(json_object_get(first, "val"), json_object_get(first, "test")));
+    json_decref(first);
+    json_decref(second);
+    command_free(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(killed_supervisor_and_other_devices),
+        cmocka_unit_test(a_rank_that_exits_ends_the_job_with_its_code),
+        cmocka_unit_test(signals_save_and_stop),
+        cmocka_unit_test(a_run_of_one_device_goes_on_with_two),
+        cmocka_unit_test(a_finished_run_is_left_alone),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
