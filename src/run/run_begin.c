@@ -180,7 +180,7 @@ static void begin_running(ls_run *run)
     if (status == LS_OK) status = start_records(run);
     if (status != LS_OK) ls__run_fail(run, status);
     if (!ls__run_meet(run)) return;
-    tell_start(run);
+    if (run->rank == 0) tell_start(run);
     ls__run_call(run, LS__HOOK_FIT_BEGIN);
     if (run->position % run->length < run->settings.options.batch_size)
         ls__run_call(run, LS__HOOK_EPOCH_BEGIN);
@@ -196,14 +196,18 @@ void ls__run_begin(ls_run *run)
     }
     ls_status status = run->status;
     if (status == LS_OK) status = set_judges(run);
-    if (status == LS_OK) status = load_or_init(run);
     if (status != LS_OK) ls__run_fail(run, status);
-    if (!ls__run_meet(run)) return; /* behind it, everybody's part of the parameters is there */
+    /* In front of it every rank has written the first values it wanted; what is loaded outranks
+     * them. Behind the second one, everybody's part of the parameters is there. */
+    if (!ls__run_meet(run)) return;
+    status = load_or_init(run);
+    if (status != LS_OK) ls__run_fail(run, status);
+    if (!ls__run_meet(run)) return;
     ls__space_copy_out(run->space);
     if (is_finished(run)) {
         run->reason = LS_STOP_FINISHED_BEFORE;
         run->phase = LS__RUN_OVER;
-        tell_finished(run);
+        if (run->rank == 0) tell_finished(run);
         return;
     }
     begin_running(run);

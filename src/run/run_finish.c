@@ -113,9 +113,10 @@ static void tell_end(ls_run *run)
     if (run->rank == 0) ls__world_progress(run->world, "");
     if (stopped) {
         ls__world_stopped(run->world, run->signal);
-        ls__log(LS__LOG_INFO,
-                "stopped after step %lld and saved; the same command goes on from there",
-                (long long)run->step);
+        if (run->rank == 0)
+            ls__log(LS__LOG_INFO,
+                    "stopped after step %lld and saved; the same command goes on from there",
+                    (long long)run->step);
     }
     if (!run->record) return;
     if (run->status != LS_OK) {

@@ -45,7 +45,7 @@ static void tell_request(ls_run *run)
     if (texts) memcpy(own, run->stop_text, LS__STOP_TEXT_MAX);
     ls_status status = ls_comm_all_gather(run->comm, own, texts, LS__STOP_TEXT_MAX, LS_DTYPE_U8);
     if (status != LS_OK) ls__run_fail_shared(run, status);
-    for (int r = 0; texts && status == LS_OK && r < run->size; r++)
+    for (int r = 0; texts && status == LS_OK && run->rank == 0 && r < run->size; r++)
         if (texts[(size_t)r * LS__STOP_TEXT_MAX])
             ls__log(LS__LOG_INFO, "stops after step %lld as asked: %s", (long long)run->step,
                     texts + (size_t)r * LS__STOP_TEXT_MAX);

@@ -188,10 +188,11 @@ static ls_status check_resume(ls_run *run)
     LS_TRY(check_length(run));
     LS_TRY(ls__settings_compare(&run->settings, json_object_get(run->resumed, "configuration"),
                                 &changes));
-    if (changes[0]) ls__log(LS__LOG_INFO, "changed since the checkpoint: %s", changes);
+    if (changes[0] && run->rank == 0)
+        ls__log(LS__LOG_INFO, "changed since the checkpoint: %s", changes);
     ls__free(changes);
     LS_TRY(check_states(run));
-    tell_machine(run);
+    if (run->rank == 0) tell_machine(run);
     return LS_OK;
 }
 
@@ -207,7 +208,7 @@ static ls_status choose_micro_batches(ls_run *run)
         .world_size = run->size,
     };
     LS_TRY(ls__micro_batches_choose(&request, &run->micro_batches, &changed));
-    if (changed)
+    if (changed && run->rank == 0)
         ls__log(
             LS__LOG_WARN,
             "the batch is cut into %d micro-batches instead of %d from here on, so the bits differ "

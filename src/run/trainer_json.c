@@ -164,10 +164,10 @@ static ls_status restore_kept(ls_run *run)
     for (int i = 0; c && c[i]; i++) {
         if (!c[i]->state || !c[i]->name) continue;
         const json_t *state = json_object_get(callbacks, c[i]->name);
-        if (!state)
+        if (!state && run->rank == 0)
             ls__log(LS__LOG_INFO, "callback %s is new since the checkpoint and begins afresh",
                     c[i]->name);
-        else if (!hex_into(state, c[i]->state, c[i]->state_size))
+        if (state && !hex_into(state, c[i]->state, c[i]->state_size))
             return ls_fail(
                 LS_ERR_CONFIG,
                 "callback %s: its state in the checkpoint is not of %zu bytes; the program has "
