@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 
-static const char join_name[] = "LOCKSTEP__JOIN";
+static const char join_name[] = "LOCKSTEP__JOIN", folder_name[] = "LOCKSTEP__FOLDER";
 
 static const char join_format[] = "1 rank=%d size=%d socket=%d memory=%d board=%d restarts=%d "
                                   "terminal=%d crowded=%d started=%la threads=%d pin=%d "
@@ -140,6 +140,9 @@ ls_status ls__environment_read(ls__place *out)
     if (join) {
         ls_status status = read_join(join, out);
         unsetenv(join_name);
+        const char *folder = getenv(folder_name);
+        snprintf(out->folder, sizeof out->folder, "%s", folder ? folder : "");
+        unsetenv(folder_name);
         return status;
     }
     const char *values[NVARIABLES];
@@ -155,6 +158,11 @@ ls_status ls__environment_read(ls__place *out)
         return LS_OK;
     }
     return read_others(values, out);
+}
+
+void ls__environment_set_folder(const char *folder)
+{
+    setenv(folder_name, folder, 1);
 }
 
 void ls__openmp_variables(int threads, bool crowded, ls__variable out[LS__OPENMP_VARIABLES])

@@ -20,6 +20,7 @@ typedef struct ls__place {
     /* Started by us: descriptors that were inherited, and what the supervisor decided. */
     int socket_fd, memory_fd, board_fd;
     int restarts;
+    char folder[LS_PATH_MAX]; /* of the run that a restarted job was at; "" = none */
     bool terminal;  /* stderr of the job is one */
     bool crowded;   /* more threads than CPUs */
     double started; /* ls__now() scale */
@@ -35,6 +36,9 @@ ls_status ls__environment_read(ls__place *out);
 
 /* The variable that tells a child its place, "NAME=value"; freed by ls__free. */
 char *ls__environment_for_child(const ls__place *place);
+
+/* For the children of a restart: the folder of the run that the job was at. */
+void ls__environment_set_folder(const char *folder);
 
 /* Variables for OpenMP libraries, which read them when they are loaded: threads of a rank, no more
  * than a short wait by spinning, none when crowded. */

@@ -429,6 +429,7 @@ static ls_status run_job(supervisor *s, int *exit_code)
                 s->launch->max_restarts);
         before = s->job.end;
         step_before = report.step;
+        if (s->job.folder[0]) ls__environment_set_folder(s->job.folder);
         ls__job_end(&s->job);
         ls__output_restart(s->output);
     }

@@ -108,6 +108,11 @@ int ls__world_restarts(const ls_world *world)
     return world->restarts;
 }
 
+const char *ls__world_restart_folder(const ls_world *world)
+{
+    return world->restart_folder;
+}
+
 bool ls__world_terminal(const ls_world *world)
 {
     return world->terminal;

@@ -255,6 +255,7 @@ static ls_status read_request(ls_world *world, int *argc, char ***argv, ls__plac
     world->size = place->size;
     world->local_rank = place->local_rank;
     world->restarts = place->restarts;
+    memcpy(world->restart_folder, place->folder, sizeof world->restart_folder);
     set_log(world);
     ls_status status = ls__launch_read(world->options, &world->program, place, &world->launch);
     return where == LS_OK ? status : ls_fail(where, "%s", text);

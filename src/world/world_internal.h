@@ -19,6 +19,9 @@ const char *ls__world_argv(const ls_world *world,
 double ls__world_started(const ls_world *world); /* ls__now() scale: when the job was started, exec
                                                     of the supervisor included */
 int ls__world_restarts(const ls_world *world);   /* how often the supervisor restarted the job */
+/* The folder of the run that the job was at before it was restarted: a name that was made up must not
+ * be made up again. "" = none. */
+const char *ls__world_restart_folder(const ls_world *world);
 
 /* A signal asked for a stop: its number, 0 = none. Any rank may see it first; the run agrees on it.
  */

@@ -26,6 +26,7 @@ struct ls_world {
     ls__launch launch;
     char **argv; /* as typed; NULL-ended */
     int restarts;
+    char restart_folder[LS_PATH_MAX]; /* "" = none */
     bool terminal;
 
     ls__shm *shm; /* NULL: alone */
