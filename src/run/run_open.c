@@ -61,34 +61,46 @@ static ls_status check_not_taken(const ls_run *run)
                    run->folder.name, run->folder.path);
 }
 
+static ls_status find_own(ls_run *run)
+{
+    return ls__checkpoint_find(run->folder.checkpoints, true, run->resumed_path, &run->resumed);
+}
+
+/* After a restart by the supervisor: goes on with what the job was doing, whatever it began
+ * with. */
+static ls_status open_again(ls_run *run)
+{
+    char folder[LS_PATH_MAX];
+    snprintf(folder, sizeof folder, "%s", ls__world_restart_folder(run->world));
+    char *slash = strrchr(folder, '/');
+    if (!slash || slash == folder) return ls_fail(LS_ERR_INTERNAL, "restarted in \"%s\"", folder);
+    *slash = '\0';
+    LS_TRY(ls__run_folder_open(folder, slash + 1, &run->folder));
+    return find_own(run);
+}
+
+/* --resume RUN with a --name of its own: by the second start it has checkpoints of its own. */
+static ls_status open_branch(ls_run *run, const ls_run_options *o)
+{
+    LS_TRY(ls__run_folder_open(o->runs_dir, o->name, &run->folder));
+    LS_TRY(find_own(run));
+    if (run->resumed) return LS_OK;
+    ls__run_folder_close(&run->folder);
+    return open_other(run, o->runs_dir, o->resume);
+}
+
 static ls_status open_folder(ls_run *run)
 {
     const ls_run_options *o = &run->settings.options;
-    const char *resume = o->resume;
-    bool none = strcmp(resume, "none") == 0, automatic = strcmp(resume, "auto") == 0;
+    bool none = strcmp(o->resume, "none") == 0;
     char made_up[256];
-    /* A restarted job goes on with what it was doing, whatever it began with. */
-    if (ls__world_restarts(run->world) > 0) {
-        none = false;
-        automatic = true;
-    }
-    const char *name = o->name;
-    if (!name && (none || automatic)) {
-        LS_TRY(ls__run_name(o->runs_dir, made_up));
-        name = made_up;
-    }
-    if (none || automatic) LS_TRY(ls__run_folder_open(o->runs_dir, name, &run->folder));
-    /* With a name of its own, a run resumed from another one has its own checkpoints by the second
-     * start. */
-    else if (!o->name)
-        return open_other(run, o->runs_dir, resume);
-    else
-        LS_TRY(ls__run_folder_open(o->runs_dir, name, &run->folder));
-    LS_TRY(ls__checkpoint_find(run->folder.checkpoints, true, run->resumed_path, &run->resumed));
-    if (none) return check_not_taken(run);
-    if (automatic || run->resumed) return LS_OK;
-    ls__run_folder_close(&run->folder);
-    return open_other(run, o->runs_dir, resume);
+    if (ls__world_restart_folder(run->world)[0]) return open_again(run);
+    if (!none && strcmp(o->resume, "auto") != 0)
+        return o->name ? open_branch(run, o) : open_other(run, o->runs_dir, o->resume);
+    if (!o->name) LS_TRY(ls__run_name(o->runs_dir, made_up));
+    LS_TRY(ls__run_folder_open(o->runs_dir, o->name ? o->name : made_up, &run->folder));
+    LS_TRY(find_own(run));
+    return none ? check_not_taken(run) : LS_OK;
 }
 
 /* --- every rank --- */
