@@ -10,7 +10,7 @@
 bool ls__comm_lost(ls_status status);
 
 /* [all] Every rank has a status of its own (its text is the thread's last). If one failed, all get
- * the failure of the lowest such rank, with its number in front of the text on the others. word:
+ * the failure of the lowest such rank, on the others with "rank N: " in front of the text. word:
  * joined by OR, may be NULL; word_max: the largest, may be NULL. A rank whose communicator is lost
  * takes no part. */
 ls_status ls__share_failure(ls_comm *comm, ls_status status, uint64_t *word, uint64_t *word_max);

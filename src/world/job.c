@@ -86,6 +86,7 @@ void ls__job_frame(ls__job *job, int rank, const ls__frame *frame)
         r->failed = true;
         end.kind = frame->type == LS__FRAME_FAILED ? LS__END_STATUS : LS__END_ABORT;
         end.status = frame->status == LS_OK ? LS_ERR_INTERNAL : frame->status;
+        if (frame->number > 0 && frame->number <= job->size) end.rank = (int)frame->number - 1;
         end.joining = job->njoined < job->size;
         if (end.joining && end.status == LS_ERR_TIMEOUT)
             end.rank = -1; /* those who came are well */

@@ -57,6 +57,17 @@ void ls__world_free(ls_world *world)
     ls__free(world);
 }
 
+/* A failure of one rank that all have learnt of begins "rank N: " on the others: whoever is first to
+ * tell it, the report names the rank that failed. *number: 1 + that rank; 0 = this one. */
+static const char *shared_failure(const ls_world *world, const char *text, int64_t *number)
+{
+    int rank, used = 0;
+    bool other = sscanf(text, "rank %d: %n", &rank, &used) == 1 && used > 0 && rank >= 0 &&
+                 rank < world->size;
+    *number = other ? rank + 1 : 0;
+    return other ? text + used : text;
+}
+
 /* ls_check is about to end this rank: whoever watches it learns why. True: the text is told. */
 static bool on_check(void *user, ls_status status, const char *text)
 {
@@ -68,9 +79,10 @@ static bool on_check(void *user, ls_status status, const char *text)
         return false;
     }
     fflush(NULL);
-    ls__frame frame = {
-        .type = LS__FRAME_FAILED, .status = status, .value = text, .nbytes = strlen(text)
-    };
+    ls__frame frame = { .type = LS__FRAME_FAILED, .status = status };
+    text = shared_failure(world, text, &frame.number);
+    frame.value = text;
+    frame.nbytes = strlen(text);
     bool sent = ls__store_send(world->store, &frame) == LS_OK;
     if (world->root && sent) ls__local_root_reported(world->root);
     return sent && (world->by == LS__STARTED_BY_US || world->root);
