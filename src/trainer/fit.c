@@ -27,6 +27,7 @@ static ls_status declare(fit *f, ls_stage stage, const ls_dataset *data, const c
 static ls_status check_model(const fit *f, ls_run_options *options)
 {
     ls__built *built;
+    LS_TRY(ls__model_open_backend(f->model));
     LS_TRY(ls__model_build(f->model, LS_STAGE_TRAIN, 1, f->train, false, &built));
     options->norm_group = ls__graph_group(built->graph);
     if (f->val) LS_TRY(ls__model_build(f->model, LS_STAGE_EVALUATE, 1, f->val, false, &built));

@@ -54,7 +54,7 @@ failed:
     return status;
 }
 
-static ls_status open_backend(ls_model *model)
+ls_status ls__model_open_backend(ls_model *model)
 {
     if (model->backend) return LS_OK;
     LS_TRY(ls__backend_open("cpu", ls_world_threads(model->world), &model->backend));
@@ -65,7 +65,7 @@ static ls_status open_backend(ls_model *model)
 static ls_status compile(ls_model *model, ls__built *b)
 {
     const ls__graph_options *o = ls__graph_options_of(b->graph);
-    LS_TRY(open_backend(model));
+    LS_TRY(ls__model_open_backend(model));
     LS_TRY(model->backend->compile(b->graph, &b->executable));
     size_t nbytes = model->backend->arena_bytes(b->executable);
     ls__log(LS__LOG_DEBUG, "stage %d, %lld samples: %.1f MFLOP, %.1f MiB of activations",

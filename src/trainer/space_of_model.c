@@ -12,7 +12,7 @@ ls_status ls__model_space(ls_model *model, ls_run *run, ls_space **out)
         .count = model->count,
         .init = ls__model_init,
         .user = model,
-        .parallel = model->backend ? model->backend->parallel : NULL,
+        .parallel = model->backend->parallel,
     };
     return ls__space_create_described(run, &description, out);
 }
@@ -29,6 +29,7 @@ static ls_status create(ls_run *run, const ls_space_options *options, ls_space *
                        "ls_space_create: a model brings its own parameters; leave params and "
                        "values out");
     ls__built *built;
+    LS_TRY(ls__model_open_backend(options->model));
     LS_TRY(ls__model_build(options->model, LS_STAGE_TRAIN, 1, ls__run_train(run), false, &built));
     int64_t group = ls__graph_group(built->graph), unit = ls__run_options(run)->norm_group;
     if (unit % group != 0)
