@@ -1,0 +1,70 @@
+#!/bin/sh
+# lockstep train image and lockstep eval, as people type them, on a small part of Fashion-MNIST.
+set -eu
+lockstep=$LS_BINARY_DIR/bin/lockstep
+source=/usr/share/datasets/fashion-mnist
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+data=$work/data
+mkdir "$data"
+cd "$work"
+
+fail() {
+    echo "FAILED: $*" >&2
+    exit 1
+}
+
+u32() { printf "\\$(printf %o $(($1 >> 24 & 255)))\\$(printf %o $(($1 >> 16 & 255)))\\$(printf %o $(($1 >> 8 & 255)))\\$(printf %o $(($1 & 255)))"; }
+
+# cut PART COUNT: the first COUNT samples of a part.
+cut_part() {
+    { printf '\0\0\10\3'; u32 "$2"; u32 28; u32 28; zcat "$source/$1-images-idx3-ubyte.gz" | tail -c +17 | head -c $((784 * $2)); } >"$data/$1-images-idx3-ubyte"
+    { printf '\0\0\10\1'; u32 "$2"; zcat "$source/$1-labels-idx1-ubyte.gz" | tail -c +9 | head -c "$2"; } >"$data/$1-labels-idx1-ubyte"
+}
+cut_part train 1500
+cut_part t10k 301
+
+# value DOCUMENT KEY: the text behind "KEY": in a line of JSON.
+value() { printf '%s' "$1" | sed -n "s/.*\"$2\":\([^,}]*\).*/\1/p"; }
+
+# The same numbers on every number of devices, and from eval.
+for model in mlp cnn resnet; do
+    first=
+    for devices in 1 3; do
+        line=$("$lockstep" train image --data "$data" --model $model --devices cpu:$devices --micro-batches 4 \
+            --threads-per-device 1 --max-steps 4 --batch-size 64 --seed 7 --gradient-clip-val 1 \
+            --name $model-$devices --json 2>err | tail -n 1) || fail "$model on $devices: $(cat err)"
+        [ "$(value "$line" schema)" = '"lockstep.fit/1"' ] || fail "no document: $line"
+        seen="$(value "$line" weights_xxh3) $(printf '%s' "$line" | sed -n 's/.*"val":\({[^}]*}\).*"test":\({[^}]*}\).*/\1 \2/p')"
+        [ -n "$first" ] || first=$seen
+        [ "$seen" = "$first" ] || fail "$model: $first on 1, $seen on $devices devices"
+    done
+    "$lockstep" eval $model-3 --devices cpu:2 --json >eval 2>err || fail "eval $model: $(cat err)"
+    test=$(printf '%s' "$line" | sed -n 's/.*"test":{\([^}]*\)}.*/\1/p')
+    grep -q "\"values\":{$test}" eval || fail "eval says $(cat eval), train said $test"
+done
+
+# refused CODE TEXT ARGUMENTS: exits with CODE and says TEXT.
+refused() {
+    code=$1 text=$2
+    shift 2
+    status=0
+    "$lockstep" "$@" >out 2>err || status=$?
+    [ "$status" = "$code" ] || fail "lockstep $*: exit code $status, not $code: $(cat err)"
+    grep -q -e "$text" err || fail "lockstep $*: \"$(cat err)\" does not say \"$text\""
+}
+refused 2 'mlp, cnn and resnet' train image --data "$data" --model vgg --devices 1
+refused 2 'dataset-fashion-mnist' train image --devices 1
+refused 2 "$work/nowhere" train image --data "$work/nowhere" --devices 2
+refused 2 'did you mean --batch-size' train image --data "$data" --batch-sise 64
+refused 2 'batch-size' train image --data "$data" --batch-size 0
+refused 2 'no-such-run' eval no-such-run --devices 1
+refused 2 'one run is needed' eval
+
+# Data that is cut off, and a label that is not one.
+cp -r "$data" bad
+head -c 100000 "$data/train-images-idx3-ubyte" >bad/train-images-idx3-ubyte
+refused 2 'bad/train-images-idx3-ubyte' train image --data bad --devices 2 --model mlp
+cp "$data/train-images-idx3-ubyte" bad/
+printf '\310' | dd of=bad/train-labels-idx1-ubyte bs=1 seek=$((8 + 77)) conv=notrunc 2>/dev/null
+refused 2 '77' train image --data bad --devices 2 --model mlp --name bad-label
