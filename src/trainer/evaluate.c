@@ -51,7 +51,7 @@ static ls_status evaluate_chunk(evaluation *e, int64_t own, const ls__loader_bat
     const ls__graph_result *results;
     LS_TRY(ls__model_build(e->model, LS_STAGE_EVALUATE, batch->count, e->data, true, &built));
     ls_batch b = { batch->count, batch->samples, batch->fields, batch->begin };
-    ls__model_call call = { .params = e->params, .batch = &b, .data = e->stage };
+    ls__model_call call = { .params = e->params, .batch = &b, .data = e->data, .stage = e->stage };
     LS_TRY(ls__model_run(e->model, built, &call, &context));
     int n = ls__graph_results(built->graph, &results);
     if (n != e->nresults)

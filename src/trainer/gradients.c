@@ -31,7 +31,8 @@ static ls_status compute(ls_model *model, ls_space *space, const ls_batch *batch
         .batch = batch,
         .seed = ls__run_options(run)->seed,
         .step = ls_run_step(run),
-        .data = "train",
+        .data = ls__run_train(run),
+        .stage = "train",
     };
     if (!call.grads)
         return ls_fail(LS_ERR_ARG, "ls_model_gradients: no micro-batch is under way "

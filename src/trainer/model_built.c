@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "data/dataset_internal.h"
 #include "trainer/model_internal.h"
 
 static bool same_fields(const ls__graph_options *o, const ls_field *fields, int nfields)
@@ -104,6 +105,28 @@ void ls__model_free_built(ls_model *model)
     ls__unmap(model->arena, model->arena_bytes);
 }
 
+/* A sample at fault is named as its owner knows it: by its index in the dataset that the data may be
+ * a part of. Asking for it costs a second run, on the way out. */
+static ls_status explain(ls_model *model, ls__built *built, const ls__model_call *call,
+                         ls__run_context *context, ls_status status)
+{
+    int64_t count = call->batch->count;
+    int64_t *samples = status == LS_ERR_DATA ? ls__alloc((size_t)count, sizeof *samples) : NULL;
+    const ls_dataset *whole = call->data;
+    for (int64_t i = 0; samples && i < count; i++) {
+        samples[i] = call->batch->samples[i];
+        whole = ls__dataset_resolve(call->data, &samples[i]);
+    }
+    if (samples) {
+        context->samples = samples;
+        ls_status again = model->backend->run(built->executable, context);
+        if (again != LS_OK) status = again;
+    }
+    status = ls_fail(status, "%s data (%s): %s", call->stage, whole->name, ls_error_text());
+    ls__free(samples);
+    return status;
+}
+
 ls_status ls__model_run(ls_model *model, ls__built *built, const ls__model_call *call,
                         ls__run_context *context)
 {
@@ -120,7 +143,7 @@ ls_status ls__model_run(ls_model *model, ls__built *built, const ls__model_call 
         .grad_seed = 1,
     };
     ls_status status = model->backend->run(built->executable, context);
-    return status == LS_OK ? LS_OK : ls_fail(status, "%s data: %s", call->data, ls_error_text());
+    return status == LS_OK ? LS_OK : explain(model, built, call, context, status);
 }
 
 const ls_metric *ls__result_metric(const ls__graph_result *result)

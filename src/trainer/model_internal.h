@@ -62,7 +62,8 @@ typedef struct ls__model_call {
     const ls_batch *batch;
     uint64_t seed;
     int64_t step;
-    const char *data; /* "train": for messages */
+    const ls_dataset *data;
+    const char *stage; /* "train": for messages */
 } ls__model_call;
 /* Runs it; context is for reading results until the next run. */
 ls_status ls__model_run(ls_model *model, ls__built *built, const ls__model_call *call,

@@ -69,7 +69,9 @@ static ls_status predict_chunk(ls_model *model, ls_dataset *data, const ls__load
         return ls_fail(LS_ERR_ARG,
                        "ls_predict: the model has no weights yet; ls_fit or ls_model_load first");
     ls_batch batch = { chunk->count, chunk->samples, chunk->fields, chunk->begin };
-    ls__model_call call = { .params = model->values, .batch = &batch, .data = "prediction" };
+    ls__model_call call = {
+        .params = model->values, .batch = &batch, .data = data, .stage = "prediction"
+    };
     LS_TRY(ls__model_run(model, built, &call, &context));
     return hand_out(model, built, &context, &batch, each, user);
 }
