@@ -168,6 +168,24 @@ static double eta(const ls_run *run)
     return (double)(run->span.steps - run->step) * run->watch.recent;
 }
 
+/* Running means of what is logged meanwhile, the loss apart. */
+static int running(const ls_run *run, double *loss, const char **names, double *values, int most)
+{
+    int n = 0;
+    *loss = ls_run_metric(run, "train/loss");
+    for (int64_t i = 0; i < run->interval.count; i++) {
+        const ls__record *r = &run->interval.items[i];
+        if (strncmp(r->name, "train/", 6) != 0 || r->weight == 0) continue;
+        if (strcmp(r->name, "train/loss") == 0)
+            *loss = r->sum / r->weight;
+        else if (n < most && strcmp(r->name, "train/grad_norm") != 0) {
+            names[n] = r->name + 6;
+            values[n++] = r->sum / r->weight;
+        }
+    }
+    return n;
+}
+
 void ls__run_progress(ls_run *run, const char *stage)
 {
     if (run->rank != 0) return;
@@ -177,23 +195,24 @@ void ls__run_progress(ls_run *run, const char *stage)
         run->last_position = now;
     }
     bool terminal = ls__world_terminal(run->world);
-    if (now - run->last_progress < (terminal ? 0.1 : 10)) return;
-    run->last_progress = now;
-    double loss = ls_run_metric(run, "train/loss");
-    for (int64_t i = 0; i < run->interval.count; i++)
-        if (strcmp(run->interval.items[i].name, "train/loss") == 0)
-            loss = run->interval.items[i].sum / run->interval.items[i].weight;
+    if (!ls__progress_due(&run->last_progress, terminal)) return;
+    const char *names[4];
+    double values[4];
+    int64_t epochs = run->settings.options.max_epochs;
     ls__progress p = {
         .step = run->step,
         .steps = run->span.steps == INT64_MAX ? 0 : run->span.steps,
         .epoch = (double)run->position / (double)run->length,
-        .loss = loss,
+        .epochs = epochs > 0 ? epochs : 0,
         .rate = run->watch.seconds > 0 ? (double)run->watch.samples / run->watch.seconds : NAN,
         .eta = eta(run),
         .stage = stage,
+        .names = names,
+        .values = values,
     };
+    p.n = running(run, &p.loss, names, values, 4);
     char text[256];
-    ls__progress_text(&p, terminal ? 100 : 200, text, sizeof text);
+    ls__progress_text(&p, terminal ? 100 : 0, text, sizeof text);
     if (terminal)
         ls__world_progress(run->world, text);
     else
