@@ -128,6 +128,28 @@ static ls_status make_states(ls_space *space)
     return space->whole ? LS_OK : LS_ERR_MEMORY;
 }
 
+/* What the machine's ranks will hold between them, besides activations and data. Refused here, in
+ * words, rather than by a signal in the middle of the run. */
+static ls_status check_memory(const ls_space *space)
+{
+    const ls_run *run = space->run;
+    double unit = 1 << 20, params = (double)space->count * sizeof(float) / unit;
+    double states = params * space->nstates;
+    double gradients = (double)ls__exchange_gradient_bytes(space->exchange) / unit;
+    double copies = params * (1 + space->nstates); /* of the checkpoints' writers */
+    double sum = params + states + gradients + copies;
+    double limit = (double)ls__world_cpus(run->world)->memory / unit;
+    ls__log(LS__LOG_DEBUG,
+            "memory of all ranks: parameters %.1f MiB, optimizer %.1f, gradients %.1f, copies for "
+            "checkpoints %.1f",
+            params, states, gradients, copies);
+    if (limit <= 0 || sum < limit) return LS_OK;
+    return ls_fail(LS_ERR_MEMORY,
+                   "this run needs %.0f MiB for parameters, gradients and optimizer, and %.0f are "
+                   "allowed here; use fewer --micro-batches per device or a smaller model",
+                   sum, limit);
+}
+
 ls_status ls__space_create_described(ls_run *run, const ls__space_description *description,
                                      ls_space **out)
 {
@@ -149,10 +171,7 @@ ls_status ls__space_create_described(ls_run *run, const ls__space_description *d
     LS_TRY_GOTO(copy_tensors(space, description), status, failed);
     LS_TRY_GOTO(make_exchange(space, description->parallel), status, failed);
     LS_TRY_GOTO(make_states(space), status, failed);
-    ls__log(LS__LOG_DEBUG,
-            "%lld parameters and statistics in %d tensors; gradients take %lld bytes",
-            (long long)space->count, space->ntensors,
-            (long long)ls__exchange_gradient_bytes(space->exchange));
+    LS_TRY_GOTO(check_memory(space), status, failed);
     run->space = *out = space;
     return LS_OK;
 failed:
