@@ -1,6 +1,7 @@
 /* Killed at any moment, resumed on any number of devices: the bits of the run that was left alone. */
 #include "helper_command.h"
 
+#include <glob.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -76,6 +77,62 @@ static void a_rank_that_exits_ends_the_job_with_its_code(void **state)
     command_free(&c);
     fit_signature(resumed, "--runs-dir %s --name failed --devices cpu:3 %s", folder, line);
     assert_string_equal(resumed, undisturbed);
+}
+
+/* A process that this one has started, the n-th. */
+static pid_t child_of(pid_t parent, int n)
+{
+    char path[64];
+    long pid = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)parent, (int)parent);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    for (int i = 0; i <= n; i++) assert_int_equal(fscanf(file, "%ld", &pid), 1);
+    fclose(file);
+    return (pid_t)pid;
+}
+
+/* The name of the only run of a folder that has a checkpoint. */
+static void wait_for_only_run(const char *runs, char name[256])
+{
+    char pattern[LS_PATH_MAX];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, "%s/*/checkpoints/last", runs);
+    double until = ls__now() + 30;
+    int status;
+    while ((status = glob(pattern, 0, NULL, &found)) != 0 && ls__now() < until) ls__sleep_ms(5);
+    assert_int_equal(status, 0);
+    assert_int_equal(found.gl_pathc, 1);
+    const char *begin = found.gl_pathv[0] + strlen(runs) + 1;
+    snprintf(name, 256, "%.*s", (int)strcspn(begin, "/"), begin);
+    globfree(&found);
+}
+
+static void a_restarted_job_goes_on_with_the_name_it_made_up(void **state)
+{
+    (void)state;
+    char undisturbed[256], runs[LS_PATH_MAX], name[256], restarted[256];
+    fit_signature(undisturbed, "--runs-dir %s --name calm --devices cpu:2 %s", folder, line);
+    snprintf(runs, sizeof runs, "%s/restarts", folder);
+    command c;
+    command_init(&c, "prog_fit",
+                 "--json --threads-per-device 1 --runs-dir %s --devices cpu:2 --max-restarts 1 "
+                 "--slow-ms 20 %s",
+                 runs, line);
+    command_start(&c);
+    wait_for_only_run(runs, name);
+    kill(child_of(c.pid, 1), SIGKILL);
+    command_wait(&c);
+    if (c.code != 0) fail_msg("exit code %d: %s", c.code, c.err);
+    assert_non_null(strstr(c.err, "starting again"));
+    json_t *d = command_document(&c);
+    assert_string_equal(text_at(d, "run"), name);
+    snprintf(restarted, sizeof restarted, "%s loss %.17g val %.17g %.17g",
+             text_at(d, "weights_xxh3"), number_at(d, "train", "loss"), number_at(d, "val", "loss"),
+             number_at(d, "val", "accuracy"));
+    assert_string_equal(restarted, undisturbed);
+    json_decref(d);
+    command_free(&c);
 }
 
 static void stop(int signal, int code)
@@ -161,6 +218,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(killed_supervisor_and_other_devices),
         cmocka_unit_test(a_rank_that_exits_ends_the_job_with_its_code),
+        cmocka_unit_test(a_restarted_job_goes_on_with_the_name_it_made_up),
         cmocka_unit_test(signals_save_and_stop),
         cmocka_unit_test(a_run_of_one_device_goes_on_with_two),
         cmocka_unit_test(a_finished_run_is_left_alone),
