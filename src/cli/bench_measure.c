@@ -356,8 +356,8 @@ ls_status ls_cli_measure_limit(ls_comm *comm, int64_t nbytes, ls_cli_timing *out
     size_t n = (size_t)nbytes, size = (size_t)ls_comm_size(comm);
     ls__call alloc = { .op = LS__OP_ALLOC, .count = nbytes };
     ls__call release = { .op = LS__OP_FREE, .count = nbytes };
-    LS_TRY(ls__comm_reserve(comm, n, n, &alloc, &a.grads));
-    LS_TRY(ls__comm_reserve(comm, (n + size - 1) / size, 0, &alloc, &a.params));
+    LS_TRY(ls__comm_reserve(comm, n, n, &alloc, LS_OK, &a.grads));
+    LS_TRY(ls__comm_reserve(comm, (n + size - 1) / size, 0, &alloc, LS_OK, &a.params));
     for (int i = 0; i < 2; i++) a.moments[i] = ls__map(n);
     ls_status status = a.moments[0] && a.moments[1] ? measure(&s, out) : LS_ERR_MEMORY;
     for (int i = 0; i < 2; i++) ls__unmap(a.moments[i], n);

@@ -76,11 +76,11 @@ static ls_status join_region(ls_comm *comm)
     void *base;
     LS_TRY(ls__shm_map(comm->shm, comm->offset, comm->nbytes, &base));
     lay_out(comm, base);
-    LS_TRY(ls__shm_populate(base, (size_t)(comm->slots - comm->region), true));
+    LS_TRY(ls__shm_populate(base, (size_t)(comm->slots - comm->region)));
     size_t own = LS__SLOTS * comm->arena;
     unsigned char *first = comm->slots + (size_t)comm->rank * own;
     size_t before = (size_t)(first - comm->region) % LS__PAGE;
-    LS_TRY(ls__shm_populate(first - before, own + before, true));
+    LS_TRY(ls__shm_populate(first - before, own + before));
     atomic_store(&comm->lane->record.pid, (int)getpid());
     return LS_OK;
 }

@@ -173,9 +173,9 @@ ls_status ls__comm_report_mismatch(ls_comm *comm);
 ls_status ls__comm_report_pair(ls_comm *comm, const ls__call *call, uint64_t theirs, uint64_t site);
 
 /* [all] Shared memory of `nbytes` per rank, zeroed; the first `touched` bytes of the own part are
- * taken at once. All get it or none. */
+ * taken at once. All get it or none; status: not LS_OK when this rank has failed already. */
 ls_status ls__comm_reserve(ls_comm *comm, size_t nbytes, size_t touched, const ls__call *call,
-                           ls__allocation *out);
+                           ls_status status, ls__allocation *out);
 /* [all] */
 void ls__comm_release(ls_comm *comm, const ls__allocation *allocation, const ls__call *call);
 /* Where p lies in the file, when the count bytes from it are in this rank's part of communicator

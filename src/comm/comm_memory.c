@@ -56,21 +56,21 @@ void ls__allocation_unmap(ls_comm *comm, const ls__allocation *allocation)
 }
 
 ls_status ls__comm_reserve(ls_comm *comm, size_t nbytes, size_t touched, const ls__call *call,
-                           ls__allocation *out)
+                           ls_status status, ls__allocation *out)
 {
     *out = (ls__allocation) { 0 };
     if (comm->broken != LS_OK) return ls__comm_broken(comm);
     LS_TRY(ls__works_finish(comm));
-    if (comm->size == 1) return reserve_alone(nbytes, out);
+    if (comm->size == 1) return status == LS_OK ? reserve_alone(nbytes, out) : status;
     size_t stride = ls__round_up(nbytes, LS__PAGE), total = stride * (size_t)comm->size;
     uint64_t offset;
     LS_TRY(find_space(comm, stride, call, &offset));
     *out = (ls__allocation) { .offset = offset, .stride = stride };
     void *base = NULL;
-    ls_status status = ls__shm_map(comm->shm, offset, total, &base);
+    if (status == LS_OK) status = ls__shm_map(comm->shm, offset, total, &base);
     out->base = base;
     if (status == LS_OK && touched > 0)
-        status = ls__shm_populate(ls__allocation_part(out, comm->rank), touched, true);
+        status = ls__shm_populate(ls__allocation_part(out, comm->rank), touched);
     status = agree_on_status(comm, call, status);
     ls__comm_leave(comm);
     if (status == LS_OK) return LS_OK;
@@ -92,16 +92,15 @@ void ls__comm_release(ls_comm *comm, const ls__allocation *allocation, const ls_
     if (status == LS_OK) ls__comm_leave(comm);
 }
 
-static ls_status remember(ls_comm *comm, const ls__allocation *allocation)
+/* Room for one more entry. */
+static ls_status grow_allocations(ls_comm *comm)
 {
-    if (comm->nallocations == comm->allocations_capacity) {
-        int capacity = comm->allocations_capacity ? 2 * comm->allocations_capacity : 8;
-        void *grown = ls__realloc(comm->allocations, (size_t)capacity, sizeof *comm->allocations);
-        if (!grown) return LS_ERR_MEMORY;
-        comm->allocations = grown;
-        comm->allocations_capacity = capacity;
-    }
-    comm->allocations[comm->nallocations++] = *allocation;
+    if (comm->nallocations < comm->allocations_capacity) return LS_OK;
+    int capacity = comm->allocations_capacity ? 2 * comm->allocations_capacity : 8;
+    void *grown = ls__realloc(comm->allocations, (size_t)capacity, sizeof *comm->allocations);
+    if (!grown) return LS_ERR_MEMORY;
+    comm->allocations = grown;
+    comm->allocations_capacity = capacity;
     return LS_OK;
 }
 
@@ -115,10 +114,9 @@ ls_status ls_comm_alloc(ls_comm *comm, size_t nbytes, void **out)
     if (nbytes == 0 || nbytes >> 42)
         return ls_fail(LS_ERR_ARG, "%zu bytes of communicator memory", nbytes);
     ls__allocation allocation;
-    LS_TRY(ls__comm_reserve(comm, nbytes, nbytes, &call, &allocation));
-    if (comm->size > 1) /* the pages are there: only this process's table is filled */
-        LS_TRY(ls__shm_populate(allocation.base, allocation.stride * (size_t)comm->size, false));
-    LS_TRY(remember(comm, &allocation));
+    LS_TRY(ls__comm_reserve(comm, nbytes, nbytes, &call, grow_allocations(comm), &allocation));
+    if (comm->size > 1) ls__shm_prefault(allocation.base, allocation.stride * (size_t)comm->size);
+    comm->allocations[comm->nallocations++] = allocation;
     *out = ls__allocation_part(&allocation, comm->rank);
     return LS_OK;
 }

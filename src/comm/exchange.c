@@ -62,33 +62,35 @@ static uint64_t fingerprint(const ls__exchange_options *o)
     return hash;
 }
 
-static ls__call call_of(const ls__exchange *x, ls__op op, const void *site)
+static ls__call call_of(ls__op op, const ls__exchange_options *o, const void *site)
 {
-    return (ls__call) { .op = op, .count = x->options.count, .site = site };
+    return (ls__call) { .op = op, .count = o->count, .site = site };
 }
 
 /* A rank that failed before the others could know, or that describes another space, is found here.
  */
-static ls_status compare(ls__exchange *x, ls_status status, const void *site)
+static ls_status compare(ls_comm *comm, const ls__exchange_options *o, ls_status status,
+                         const void *site)
 {
     struct {
         uint64_t hash;
         ls_status status;
-    } mine = { fingerprint(&x->options), status }, theirs;
-    ls__call call = call_of(x, LS__OP_ALLOC, site);
-    if (x->comm->size == 1) return status;
-    LS_TRY(ls__comm_gather_inlined(x->comm, &call, &mine, sizeof mine));
-    for (int r = 0; r < x->comm->size && status == LS_OK; r++) {
-        memcpy(&theirs, ls__comm_inlined(x->comm, r), sizeof theirs);
+    } mine = { .status = status }, theirs;
+    ls__call call = { .op = LS__OP_ALLOC, .site = site };
+    if (comm->size == 1) return status;
+    if (status == LS_OK) mine.hash = fingerprint(o);
+    LS_TRY(ls__comm_gather_inlined(comm, &call, &mine, sizeof mine));
+    for (int r = 0; r < comm->size && status == LS_OK; r++) {
+        memcpy(&theirs, ls__comm_inlined(comm, r), sizeof theirs);
         if (theirs.status != LS_OK)
             status = ls_fail(theirs.status, "rank %d could not create the exchange", r);
         else if (theirs.hash != mine.hash)
             status = ls_fail(LS_ERR_MISMATCH,
                              "rank %d describes another model or number of micro-batches than "
                              "rank %d; every rank must build the same",
-                             r, x->comm->rank);
+                             r, comm->rank);
     }
-    ls__comm_leave(x->comm);
+    ls__comm_leave(comm);
     return status;
 }
 
@@ -104,6 +106,7 @@ static ls_status allocate_local(ls__exchange *x)
     bool stores_sum = o->norms || o->whole_segments;
     for (int r = 0; r < size; r++) {
         int n = ls__plan_buffers(o->micro_batches, r, size);
+        LS_ASSERT(n <= LS__SOURCES_MAX);
         capacity += n;
         x->rank_nbuffers[r] = n == 0 && stores_sum ? 1 : n;
     }
@@ -123,7 +126,7 @@ static size_t part(size_t nbytes, int size)
 }
 
 /* Fills this process's page table for the owned ranges of everybody's buffers. */
-static ls_status populate_owned(ls__exchange *x)
+static void prefault_owned(ls__exchange *x)
 {
     for (int r = 0; r < x->comm->size; r++)
         for (int b = 0; b < x->rank_nbuffers[r]; b++)
@@ -132,36 +135,37 @@ static ls_status populate_owned(ls__exchange *x)
                 uintptr_t at = (uintptr_t)(ls__exchange_buffer(x, r, b) + range->offset);
                 uintptr_t first = at / LS__PAGE * LS__PAGE;
                 size_t nbytes = at - first + (size_t)range->count * sizeof(float);
-                LS_TRY(ls__shm_populate((void *)first, ls__round_up(nbytes, LS__PAGE), false));
+                ls__shm_prefault((void *)first, ls__round_up(nbytes, LS__PAGE));
             }
-    return LS_OK;
 }
 
 static ls_status allocate_shared(ls__exchange *x, const void *site)
 {
     ls_comm *comm = x->comm;
     const ls__exchange_options *o = &x->options;
-    ls__call call = call_of(x, LS__OP_ALLOC, site);
+    ls__call call = call_of(LS__OP_ALLOC, o, site);
     int size = comm->size, most_buffers = 0;
     size_t space = (size_t)o->count * sizeof(float);
     for (int r = 0; r < size; r++)
         if (x->rank_nbuffers[r] > most_buffers) most_buffers = x->rank_nbuffers[r];
     x->buffer_stride = ls__round_up(space, LS__PAGE);
     size_t params = part(space, size), grads = (size_t)most_buffers * x->buffer_stride;
-    LS_TRY(ls__comm_reserve(comm, params, params, &call, &x->params));
-    LS_TRY(ls__comm_reserve(comm, grads, (size_t)x->nbuffers * x->buffer_stride, &call, &x->grads));
+    LS_TRY(ls__comm_reserve(comm, params, params, &call, LS_OK, &x->params));
+    LS_TRY(ls__comm_reserve(comm, grads, (size_t)x->nbuffers * x->buffer_stride, &call, LS_OK,
+                            &x->grads));
 
     size_t nnotes = (size_t)((o->micro_batches + size - 1) / size) + 2;
     x->board_stride = ls__round_up(sizeof(ls__board) + nnotes * sizeof(ls__note), LS__LINE);
     size_t boards = LS__LINE + 2 * x->board_stride;
-    LS_TRY(ls__comm_reserve(comm, boards, 0, &call, &x->boards));
+    LS_TRY(ls__comm_reserve(comm, boards, 0, &call, LS_OK, &x->boards));
     if (o->norms) {
         size_t norms = part((size_t)x->plan.nblocks * sizeof(double), size);
-        LS_TRY(ls__comm_reserve(comm, norms, norms, &call, &x->norms));
+        LS_TRY(ls__comm_reserve(comm, norms, norms, &call, LS_OK, &x->norms));
     }
     if (size == 1) return LS_OK;
-    LS_TRY(ls__shm_populate(x->params.base, x->params.stride * (size_t)size, false));
-    return populate_owned(x);
+    ls__shm_prefault(x->params.base, x->params.stride * (size_t)size);
+    prefault_owned(x);
+    return LS_OK;
 }
 
 ls_status ls__exchange_create(ls_comm *comm, const ls__exchange_options *options,
@@ -169,14 +173,16 @@ ls_status ls__exchange_create(ls_comm *comm, const ls__exchange_options *options
 {
     *out = NULL;
     const void *site = __builtin_return_address(0);
-    LS_TRY(check_options(options));
     if (comm->broken != LS_OK) return ls__comm_broken(comm);
     LS_TRY(ls__works_finish(comm));
     ls__exchange *x = ls__alloc(1, sizeof *x);
-    if (!x) return LS_ERR_MEMORY;
-    x->comm = comm;
-    x->options = *options;
-    ls_status status = compare(x, allocate_local(x), site);
+    ls_status status = x ? check_options(options) : LS_ERR_MEMORY;
+    if (x) {
+        x->comm = comm;
+        x->options = *options;
+    }
+    if (status == LS_OK) status = allocate_local(x);
+    status = compare(comm, options, status, site);
     if (status == LS_OK) status = allocate_shared(x, site);
     if (status != LS_OK) {
         ls__exchange_destroy(x);
@@ -191,7 +197,7 @@ ls_status ls__exchange_create(ls_comm *comm, const ls__exchange_options *options
 void ls__exchange_destroy(ls__exchange *x)
 {
     if (!x) return;
-    ls__call call = call_of(x, LS__OP_FREE, __builtin_return_address(0));
+    ls__call call = call_of(LS__OP_FREE, &x->options, __builtin_return_address(0));
     ls__comm_release(x->comm, &x->norms, &call);
     ls__comm_release(x->comm, &x->boards, &call);
     ls__comm_release(x->comm, &x->grads, &call);

@@ -192,12 +192,22 @@ void ls__shm_unmap(ls__shm *shm, void *base)
     pthread_mutex_unlock(&shm->mutex);
 }
 
-ls_status ls__shm_populate(void *base, size_t nbytes, bool write)
+/* For kernels before 5.14: reading a page of a memfd takes it as well. */
+static void touch(const volatile char *base, size_t nbytes)
 {
-    if (madvise(base, nbytes, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0) return LS_OK;
+    for (size_t at = 0; at < nbytes; at += LS__PAGE) (void)base[at];
+}
+
+ls_status ls__shm_populate(void *base, size_t nbytes)
+{
+    if (madvise(base, nbytes, MADV_POPULATE_WRITE) == 0) return LS_OK;
     if (errno == ENOMEM)
         return ls__fail_errno(LS_ERR_MEMORY, "cannot take %zu bytes of shared memory", nbytes);
-    /* A kernel before 5.14: reading a page of a memfd takes it as well. */
-    for (size_t at = 0; at < nbytes; at += LS__PAGE) (void)((const volatile char *)base)[at];
+    touch(base, nbytes);
     return LS_OK;
+}
+
+void ls__shm_prefault(void *base, size_t nbytes)
+{
+    if (madvise(base, nbytes, MADV_POPULATE_READ) != 0) touch(base, nbytes);
 }

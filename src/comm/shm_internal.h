@@ -76,9 +76,10 @@ void ls__shm_punch(ls__shm *shm, size_t offset, size_t nbytes);
 ls_status ls__shm_map(ls__shm *shm, size_t offset, size_t nbytes, void **out);
 void ls__shm_unmap(ls__shm *shm, void *base);
 
-/* Takes the memory and fills the page table now, so that no fault falls into a training step.
- * write: pages not there yet are taken by this process (on its NUMA node). */
-ls_status ls__shm_populate(void *base, size_t nbytes, bool write);
+/* Takes the memory now, on this process's NUMA node, so that no fault falls into a training step. */
+ls_status ls__shm_populate(void *base, size_t nbytes);
+/* Fills only this process's page table, for pages that their owners have taken. */
+void ls__shm_prefault(void *base, size_t nbytes);
 
 void ls__bell_ring(ls__bell *bell); /* wakes whoever sleeps on it */
 /* Until rung after `seen` was read from rings, or about timeout_ns. */

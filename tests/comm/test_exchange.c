@@ -6,7 +6,7 @@
 #include "helper_ranks.h"
 #include "testing.h"
 
-#include "base/random.h"
+#include "base/memory.h"
 #include "comm/exchange.h"
 
 enum { STEPS = 4, COUNT = 47000, NSEGMENTS = 6 };
@@ -221,50 +221,60 @@ static void parallel_backwards(int64_t nchunks, ls__chunk_fn *fn, void *context)
     for (int64_t i = nchunks - 1; i >= 0; i--) fn(context, i);
 }
 
-static const int leaves[] = { 1, 2, 3, 4, 5, 6, 7, 8, 16, 61 };
+static const int leaves[] = { 1, 2, 3, 4, 5, 6, 7, 8, 16 };
 static const int sizes[] = { 1, 2, 3, 4, 6 };
 #define LENGTH(a) ((int)(sizeof(a) / sizeof(a)[0]))
 
-static void run_variant(bool absent, bool factors, bool norms, bool whole)
+static void run_variant(const variant *v)
 {
     static job j;
-    for (int l = 0; l < LENGTH(leaves); l++) {
-        memset(&j, 0, sizeof j);
-        j.v = (variant) { leaves[l], absent, factors, norms, whole };
-        for (int step = 0; step < STEPS; step++) reference_step(&j.v, step, &j.want);
-        for (int n = 0; n < LENGTH(sizes); n++) {
-            j.parallel = n % 2 ? parallel_backwards : NULL;
-            run_ranks(sizes[n], &(ranks_options) { .arena = 512 }, train, &j);
-        }
+    memset(&j, 0, sizeof j);
+    j.v = *v;
+    for (int step = 0; step < STEPS; step++) reference_step(&j.v, step, &j.want);
+    for (int n = 0; n < LENGTH(sizes); n++) {
+        j.parallel = n % 2 ? parallel_backwards : NULL;
+        run_ranks(sizes[n], &(ranks_options) { .arena = 512 }, train, &j);
     }
 }
 
+static void run_leaves(bool absent, bool factors, bool norms, bool whole)
+{
+    for (int l = 0; l < LENGTH(leaves); l++)
+        run_variant(&(variant) { leaves[l], absent, factors, norms, whole });
+}
+
+/* Ranges long enough to be merged many times. */
+static void test_many_leaves(void **state)
+{
+    (void)state;
+    run_variant(&(variant) { 61, true, true, false, false });
+}
 static void test_plain(void **state)
 {
     (void)state;
-    run_variant(false, false, false, false);
+    run_leaves(false, false, false, false);
 }
 static void test_absent_leaves(void **state)
 {
     (void)state;
-    run_variant(true, false, false, false);
+    run_leaves(true, false, false, false);
 }
 static void test_factors(void **state)
 {
     (void)state;
-    run_variant(true, true, false, false);
+    run_leaves(true, true, false, false);
 }
 static void test_norms(void **state)
 {
     (void)state;
-    run_variant(false, false, true, false);
-    run_variant(true, true, true, false);
+    run_leaves(false, false, true, false);
+    run_leaves(true, true, true, false);
 }
 static void test_whole_segments(void **state)
 {
     (void)state;
-    run_variant(true, true, false, true);
-    run_variant(false, false, true, true);
+    run_leaves(true, true, false, true);
+    run_leaves(false, false, true, true);
 }
 
 /* ---- what else it says about itself ---- */
@@ -406,6 +416,43 @@ static void test_no_commit(void **state)
     run_ranks(2, &(ranks_options) { .timeout_ms = 300 }, no_commit, NULL);
 }
 
+/* The n-th allocation fails, on whichever rank makes it: all ranks are told, none waits. */
+static void no_memory(test_rank *t)
+{
+    const ls__segment one = { 0, 10, 0, true };
+    ls__exchange_options o = { .segments = &one,
+                               .nsegments = 1,
+                               .count = 10,
+                               .micro_batches = 4,
+                               .norms = true,
+                               .update = no_update };
+    bool done = false;
+    for (long n = 1; !done; n++) {
+        ls__exchange *x;
+        RANK_OK(t, ls_comm_barrier(t->comm));
+        if (t->rank == 0) ls__alloc_fail_at(n);
+        RANK_OK(t, ls_comm_barrier(t->comm));
+        ls_status status = ls__exchange_create(t->comm, &o, &x);
+        RANK_OK(t, ls_comm_barrier(t->comm));
+        ls__alloc_fail_at(0);
+        RANK_CHECK(t, status == LS_OK || status == LS_ERR_MEMORY);
+        int32_t worst = (int32_t)status, best = worst;
+        RANK_OK(t, ls_comm_all_reduce(t->comm, &worst, &worst, 1, LS_DTYPE_I32, LS_REDUCE_MAX));
+        RANK_OK(t, ls_comm_all_reduce(t->comm, &best, &best, 1, LS_DTYPE_I32, LS_REDUCE_MIN));
+        RANK_CHECK(t, worst == best);
+        if (status == LS_OK) ls__exchange_destroy(x);
+        done = status == LS_OK;
+        RANK_CHECK(t, n < 100 && (n > 5 || !done));
+    }
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    run_ranks(1, NULL, no_memory, NULL);
+    run_ranks(2, NULL, no_memory, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -414,6 +461,7 @@ int main(void)
         cmocka_unit_test(test_whole_segments), cmocka_unit_test(test_gradient_bytes),
         cmocka_unit_test(test_other_model),    cmocka_unit_test(test_wrong_options),
         cmocka_unit_test(test_many_records),   cmocka_unit_test(test_no_commit),
+        cmocka_unit_test(test_many_leaves),    cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
