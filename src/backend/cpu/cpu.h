@@ -31,8 +31,7 @@
  * which: sums keep a fixed number of partial sums, and products are not contracted. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define LS__CPU_CLONES                                                                             \
-    __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+#define LS__CPU_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define LS__CPU_CLONES
 #endif
@@ -169,7 +168,8 @@ typedef struct cpu_builder {
     int *reads;         /* (tensors) by root: reads to come; results count one that never comes */
     int *readers;       /* (tensors) nodes that read it, results counted */
     int *reader;        /* (tensors) the last node that reads it; -1 */
-    bool *absorbed;     /* (nodes) lowered as part of an earlier one */
+    int *partner;       /* (nodes) the node that is lowered with this one; -1 */
+    bool *absorbed;     /* (nodes) is some node's partner */
     cpu_step *prologue; /* before all others: parameters packed */
     int nprologue, prologue_room;
     cpu_step *finishers; /* whole steps that wait until the tiles are done */
@@ -251,11 +251,13 @@ static inline int64_t ls__cpu_count(const ls_tensor *x)
 
 /* --- one node, one function; op_kernels.c has the table --- */
 
-/* relu: the rectified output when the next node is absorbed, else NULL. */
 typedef struct cpu_task {
     const ls__node *node;
-    ls_tensor *out; /* the node's first output, or the relu's behind it */
-    bool relu;
+    ls_tensor *out; /* the node's first output, or its partner's */
+    bool relu;      /* the partner is the relu behind it */
+    /* max_pool2d_grad: the partner is the gradient of the relu before the pool. Where the pool's
+     * output is 0 so was the relu's. */
+    const ls_tensor *pooled;
 } cpu_task;
 typedef ls_status cpu_lower_fn(cpu_builder *b, const cpu_task *task);
 

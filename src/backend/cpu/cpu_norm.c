@@ -1,15 +1,14 @@
 /* Batch norm over groups of consecutive samples.
  *
- * A tensor is seen as (samples, channel blocks, space, lanes): lanes are 16 or 8 channels of the
- * blocked layout, one channel of a plain image, all channels of (B,C). A tile holds whole groups,
- * so a group's statistics, and the second pass over it, find it in the cache. Sums are kept per
- * lane in sixteen partial sums or fewer per sample, then in fp64. */
+ * A tile holds whole groups, so a group's statistics and the pass that uses them find it in the
+ * cache. The work is done strip by strip: one block of channels in one group. */
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/norm_strip.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { WIDE = 16 };
+enum { WIDE = STRIP_LANES };
 
 typedef struct norm {
     int64_t batch; /* rows of x */
@@ -19,151 +18,6 @@ typedef struct norm {
     double epsilon;
     bool relu;
 } norm;
-
-/* A run of at most 16 lanes of one channel block in consecutive samples. */
-typedef struct strip {
-    int64_t samples, space;
-    int64_t from_sample; /* floats from sample to sample */
-    int64_t from_space;
-    int lanes;
-} strip;
-
-#define INLINE static inline __attribute__((always_inline))
-
-/* --- sums over a strip: f(x) per lane, added in fp64 sample by sample --- */
-
-INLINE void sum_sample(const float *x, const strip *s, int lanes, float sum[WIDE])
-{
-    float part[2][WIDE] = { 0 };
-    for (int64_t i = 0; i < s->space; i++)
-        for (int l = 0; l < lanes; l++) part[i & 1][l] += x[i * s->from_space + l];
-    for (int l = 0; l < lanes; l++) sum[l] = part[0][l] + part[1][l];
-}
-
-INLINE void sum_strip_of(const float *x, const strip *s, int lanes, double sum[WIDE])
-{
-    float one[WIDE];
-    memset(sum, 0, WIDE * sizeof *sum);
-    for (int64_t n = 0; n < s->samples; n++) {
-        sum_sample(x + n * s->from_sample, s, lanes, one);
-        for (int l = 0; l < lanes; l++) sum[l] += (double)one[l];
-    }
-}
-
-INLINE void squares_strip_of(const float *x, const strip *s, int lanes, const float mean[WIDE],
-                             double sum[WIDE])
-{
-    memset(sum, 0, WIDE * sizeof *sum);
-    for (int64_t n = 0; n < s->samples; n++) {
-        float part[2][WIDE] = { 0 };
-        for (int64_t i = 0; i < s->space; i++) {
-            const float *at = x + n * s->from_sample + i * s->from_space;
-            for (int l = 0; l < lanes; l++) {
-                float d = at[l] - mean[l];
-                part[i & 1][l] += d * d;
-            }
-        }
-        for (int l = 0; l < lanes; l++) sum[l] += (double)(part[0][l] + part[1][l]);
-    }
-}
-
-/* sums of g and of g h, h = (x - mean) inverse */
-INLINE void grad_strip_of(const float *g, const float *x, const strip *s, int lanes,
-                          const float mean[WIDE], const float inverse[WIDE], double sum[2][WIDE])
-{
-    memset(sum, 0, 2 * WIDE * sizeof **sum);
-    for (int64_t n = 0; n < s->samples; n++) {
-        float part[2][WIDE] = { 0 };
-        for (int64_t i = 0; i < s->space; i++) {
-            int64_t at = n * s->from_sample + i * s->from_space;
-            for (int l = 0; l < lanes; l++) {
-                part[0][l] += g[at + l];
-                part[1][l] += g[at + l] * ((x[at + l] - mean[l]) * inverse[l]);
-            }
-        }
-        for (int l = 0; l < lanes; l++) {
-            sum[0][l] += (double)part[0][l];
-            sum[1][l] += (double)part[1][l];
-        }
-    }
-}
-
-/* y = x scale + shift */
-INLINE void apply_strip_of(const float *x, float *y, const strip *s, int lanes,
-                           const float scale[WIDE], const float shift[WIDE], bool relu)
-{
-    for (int64_t n = 0; n < s->samples; n++) {
-        for (int64_t i = 0; i < s->space; i++) {
-            int64_t at = n * s->from_sample + i * s->from_space;
-            for (int l = 0; l < lanes; l++) {
-                float v = x[at + l] * scale[l] + shift[l];
-                y[at + l] = relu && v < 0 ? 0 : v;
-            }
-        }
-    }
-}
-
-/* dx = a g + b x + c */
-INLINE void grad_apply_of(const float *g, const float *x, float *dx, const strip *s, int lanes,
-                          const float a[WIDE], const float b[WIDE], const float c[WIDE])
-{
-    for (int64_t n = 0; n < s->samples; n++) {
-        for (int64_t i = 0; i < s->space; i++) {
-            int64_t at = n * s->from_sample + i * s->from_space;
-            for (int l = 0; l < lanes; l++)
-                dx[at + l] = a[l] * g[at + l] + (b[l] * x[at + l] + c[l]);
-        }
-    }
-}
-
-/* Each for sixteen lanes, which is what blocked layouts have, and for any number. */
-LS__CPU_CLONES static void sum_strip(const float *x, const strip *s, double sum[WIDE])
-{
-    if (s->lanes == WIDE && s->from_space == WIDE) {
-        strip wide = *s;
-        wide.from_space = WIDE;
-        sum_strip_of(x, &wide, WIDE, sum);
-    } else {
-        sum_strip_of(x, s, s->lanes, sum);
-    }
-}
-
-LS__CPU_CLONES static void squares_strip(const float *x, const strip *s, const float mean[WIDE],
-                                         double sum[WIDE])
-{
-    if (s->lanes == WIDE)
-        squares_strip_of(x, s, WIDE, mean, sum);
-    else
-        squares_strip_of(x, s, s->lanes, mean, sum);
-}
-
-LS__CPU_CLONES static void grad_strip(const float *g, const float *x, const strip *s,
-                                      const float mean[WIDE], const float inverse[WIDE],
-                                      double sum[2][WIDE])
-{
-    if (s->lanes == WIDE)
-        grad_strip_of(g, x, s, WIDE, mean, inverse, sum);
-    else
-        grad_strip_of(g, x, s, s->lanes, mean, inverse, sum);
-}
-
-LS__CPU_CLONES static void apply_strip(const float *x, float *y, const strip *s,
-                                       const float scale[WIDE], const float shift[WIDE], bool relu)
-{
-    if (s->lanes == WIDE)
-        apply_strip_of(x, y, s, WIDE, scale, shift, relu);
-    else
-        apply_strip_of(x, y, s, s->lanes, scale, shift, relu);
-}
-
-LS__CPU_CLONES static void grad_apply(const float *g, const float *x, float *dx, const strip *s,
-                                      const float a[WIDE], const float b[WIDE], const float c[WIDE])
-{
-    if (s->lanes == WIDE)
-        grad_apply_of(g, x, dx, s, WIDE, a, b, c);
-    else
-        grad_apply_of(g, x, dx, s, s->lanes, a, b, c);
-}
 
 /* --- walking over groups and strips --- */
 
@@ -193,10 +47,9 @@ static void for_strips(const cpu_call *call, const norm *m, int64_t begin, int64
                             .channel = channel,
                             .lanes = (int)(rest < lanes ? rest : lanes),
                             .strip = { .samples = samples,
-                                       .space = m->space,
                                        .from_sample = sample,
-                                       .from_space = m->block,
-                                       .lanes = (int)lanes } };
+                                       .run = m->block > WIDE ? lanes : m->space * m->block,
+                                       .period = (int)(m->block > WIDE ? WIDE : m->block) } };
                 fn(call, m, &p);
             }
         }
@@ -215,15 +68,22 @@ static void load_lanes(const float *from, const place *p, float out[WIDE])
     memcpy(out, from + p->channel, (size_t)p->lanes * sizeof *out);
 }
 
-static double count_of(const place *p)
+static void repeat(float values[WIDE], int period)
 {
-    return (double)(p->strip.samples * p->strip.space);
+    for (int l = period; l < WIDE; l++) values[l] = values[l % period];
+}
+
+/* Elements of a channel in the strip. */
+static double count_of(const norm *m, const place *p)
+{
+    return (double)(p->strip.samples * m->space);
 }
 
 /* --- training --- */
 
 enum { X, WEIGHT, BIAS, Y, MEAN, INVERSE, VARIANCE };
 
+/* What apply needs, and the statistics that the backward pass and the running ones need. */
 static void norm_strip(const cpu_call *call, const norm *m, const place *p)
 {
     const float *x = (const float *)ls__cpu_at(call, X) + p->first;
@@ -232,15 +92,16 @@ static void norm_strip(const cpu_call *call, const norm *m, const place *p)
     float *mean_out = (float *)ls__cpu_at(call, MEAN) + stats;
     float *inverse_out = (float *)ls__cpu_at(call, INVERSE) + stats;
     float *variance_out = (float *)ls__cpu_at(call, VARIANCE) + stats;
-    double sum[WIDE];
-    float mean[WIDE] = { 0 }, scale[WIDE], shift[WIDE], weight[WIDE], bias[WIDE];
+    double sum[WIDE], n = count_of(m, p);
+    float mean[WIDE], scale[WIDE], shift[WIDE], weight[WIDE], bias[WIDE];
     load_lanes(ls__cpu_at(call, WEIGHT), p, weight);
     load_lanes(ls__cpu_at(call, BIAS), p, bias);
-    sum_strip(x, &p->strip, sum);
-    for (int l = 0; l < p->strip.lanes; l++) mean[l] = (float)(sum[l] / count_of(p));
-    squares_strip(x, &p->strip, mean, sum);
-    for (int l = 0; l < p->strip.lanes; l++) {
-        double variance = sum[l] / count_of(p);
+    ls__cpu_strip_sum(x, &p->strip, sum);
+    for (int l = 0; l < WIDE; l++) mean[l] = (float)(sum[l] / n);
+    repeat(mean, p->strip.period);
+    ls__cpu_strip_squares(x, &p->strip, mean, sum);
+    for (int l = 0; l < p->strip.period; l++) {
+        double variance = sum[l] / n;
         float inverse = (float)(1.0 / sqrt(variance + m->epsilon));
         scale[l] = inverse * weight[l];
         shift[l] = bias[l] - mean[l] * scale[l];
@@ -249,7 +110,9 @@ static void norm_strip(const cpu_call *call, const norm *m, const place *p)
         inverse_out[l] = inverse;
         variance_out[l] = (float)variance;
     }
-    apply_strip(x, y, &p->strip, scale, shift, m->relu);
+    repeat(scale, p->strip.period);
+    repeat(shift, p->strip.period);
+    ls__cpu_strip_apply(x, y, &p->strip, scale, shift, m->relu);
 }
 
 static void run_norm(const cpu_call *call)
@@ -283,31 +146,38 @@ static void run_statistics(const cpu_call *call)
 
 enum { GRAD, GRAD_X, GRAD_WEIGHT, GRAD_MEAN, GRAD_INVERSE, DX, SUM_GRAD, SUM_GRAD_H };
 
+/* dx = scale (g - s / n - (x - mean) inverse^2 t / n) = a g + b x + c, where t = sum of g (x -
+ * mean). */
 static void grad_one_strip(const cpu_call *call, const norm *m, const place *p)
 {
     const float *g = (const float *)ls__cpu_at(call, GRAD) + p->first;
     const float *x = (const float *)ls__cpu_at(call, GRAD_X) + p->first;
     float *dx = (float *)ls__cpu_at(call, DX) + p->first;
     int64_t stats = p->group * m->channels;
-    float *sum_g = (float *)ls__cpu_at(call, SUM_GRAD) + stats + p->channel;
-    float *sum_gh = (float *)ls__cpu_at(call, SUM_GRAD_H) + stats + p->channel;
+    float *sum_g_out = (float *)ls__cpu_at(call, SUM_GRAD) + stats + p->channel;
+    float *sum_gh_out = (float *)ls__cpu_at(call, SUM_GRAD_H) + stats + p->channel;
     float weight[WIDE], mean[WIDE], inverse[WIDE], a[WIDE], b[WIDE], c[WIDE];
-    double sum[2][WIDE], n = count_of(p);
+    double sum_g[WIDE], sum_gx[WIDE], n = count_of(m, p);
     load_lanes(ls__cpu_at(call, GRAD_WEIGHT), p, weight);
     load_lanes((const float *)ls__cpu_at(call, GRAD_MEAN) + stats, p, mean);
     load_lanes((const float *)ls__cpu_at(call, GRAD_INVERSE) + stats, p, inverse);
-    grad_strip(g, x, &p->strip, mean, inverse, sum);
-    for (int l = 0; l < p->strip.lanes; l++) {
+    repeat(mean, p->strip.period);
+    ls__cpu_strip_products(g, x, &p->strip, mean, sum_g, sum_gx);
+    for (int l = 0; l < p->strip.period; l++) {
         double scale = (double)weight[l] * (double)inverse[l];
-        double slope = -scale * (double)inverse[l] * sum[1][l] / n;
+        double sum_gh = sum_gx[l] * (double)inverse[l];
+        double slope = -scale * (double)inverse[l] * sum_gh / n;
         a[l] = (float)scale;
         b[l] = (float)slope;
-        c[l] = (float)(-scale * sum[0][l] / n - slope * (double)mean[l]);
+        c[l] = (float)(-scale * sum_g[l] / n - slope * (double)mean[l]);
         if (l >= p->lanes) continue;
-        sum_g[l] = (float)sum[0][l];
-        sum_gh[l] = (float)sum[1][l];
+        sum_g_out[l] = (float)sum_g[l];
+        sum_gh_out[l] = (float)sum_gh;
     }
-    grad_apply(g, x, dx, &p->strip, a, b, c);
+    repeat(a, p->strip.period);
+    repeat(b, p->strip.period);
+    repeat(c, p->strip.period);
+    ls__cpu_strip_combine(g, x, dx, &p->strip, a, b, c);
 }
 
 static void run_norm_grad(const cpu_call *call)
@@ -348,7 +218,9 @@ static void inference_strip(const cpu_call *call, const norm *m, const place *p)
         scale[l] = (float)((double)weight[l] / sqrt((double)variance[l] + m->epsilon));
         shift[l] = bias[l] - mean[l] * scale[l];
     }
-    apply_strip(x, y, &p->strip, scale, shift, m->relu);
+    repeat(scale, p->strip.period);
+    repeat(shift, p->strip.period);
+    ls__cpu_strip_apply(x, y, &p->strip, scale, shift, m->relu);
 }
 
 static void run_inference(const cpu_call *call)

@@ -4,6 +4,7 @@
  * All loops run over (image, channel block) planes of (H, W, block), block = 1 in the plain layout;
  * the lanes of a block are the vector. */
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/lanes.h"
 
 #include <string.h>
 
@@ -21,16 +22,16 @@ typedef struct pool2d {
 
 /* The largest of a window of x (H, W, block) for every lane; NaN is larger than all. */
 static inline __attribute__((always_inline)) void
-window_max(const float *x, int64_t size, int64_t width, int block, float *best, int32_t *where)
+window_max(const float *x, int size, int64_t width, int block, float *best, int32_t *where)
 {
     for (int l = 0; l < block; l++) {
         best[l] = x[l];
         where[l] = 0;
     }
-    for (int64_t u = 0; u < size; u++) {
-        for (int64_t v = u == 0; v < size; v++) {
+    for (int u = 0; u < size; u++) {
+        for (int v = u == 0; v < size; v++) {
             const float *at = x + (u * width + v) * block;
-            int32_t k = (int32_t)(u * size + v);
+            int32_t k = u * size + v;
             for (int l = 0; l < block; l++) {
                 bool larger = (at[l] > best[l]) | ((at[l] != at[l]) & (best[l] == best[l]));
                 best[l] = larger ? at[l] : best[l];
@@ -40,16 +41,17 @@ window_max(const float *x, int64_t size, int64_t width, int block, float *best, 
     }
 }
 
-static inline __attribute__((always_inline)) void
-max_plane(const pool2d *p, const float *x, float *y, void *index, int64_t first, int block)
+static inline __attribute__((always_inline)) void max_plane(const pool2d *p, int size,
+                                                            const float *x, float *y, void *index,
+                                                            int64_t first, int block)
 {
-    float best[16];
-    int32_t where[16];
+    float best[LANES];
+    int32_t where[LANES];
     for (int64_t i = 0; i < p->out_height; i++) {
         for (int64_t j = 0; j < p->out_width; j++) {
-            const float *corner = x + (i * p->width + j) * p->size * block;
+            const float *corner = x + (i * p->width + j) * size * block;
             int64_t at = first + (i * p->out_width + j) * block;
-            window_max(corner, p->size, p->width, block, best, where);
+            window_max(corner, size, p->width, block, best, where);
             for (int l = 0; l < block; l++) y[at + l] = best[l];
             if (index && p->wide_index)
                 for (int l = 0; l < block; l++) ((int32_t *)index)[at + l] = where[l];
@@ -59,20 +61,19 @@ max_plane(const pool2d *p, const float *x, float *y, void *index, int64_t first,
     }
 }
 
-LS__CPU_CLONES static void max_planes_16(const pool2d *p, const float *x, float *y, void *index,
-                                         int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        max_plane(p, x + i * p->height * p->width * 16, y, index,
-                  i * p->out_height * p->out_width * 16, 16);
-}
-
+/* Size 2 in blocks of sixteen, which is what most models have, and the rest. */
 LS__CPU_CLONES static void max_planes(const pool2d *p, const float *x, float *y, void *index,
                                       int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
-        max_plane(p, x + i * p->height * p->width * p->block, y, index,
-                  i * p->out_height * p->out_width * p->block, p->block);
+    int64_t in = p->height * p->width * p->block, out = p->out_height * p->out_width * p->block;
+    for (int64_t i = 0; i < n; i++) {
+        if (p->block == LANES && p->size == 2)
+            max_plane(p, 2, x + i * in, y, index, i * out, LANES);
+        else if (p->block == LANES)
+            max_plane(p, (int)p->size, x + i * in, y, index, i * out, LANES);
+        else
+            max_plane(p, (int)p->size, x + i * in, y, index, i * out, p->block);
+    }
 }
 
 static void run_max(const cpu_call *call)
@@ -80,47 +81,79 @@ static void run_max(const cpu_call *call)
     const pool2d *p = call->step->state;
     int64_t n = ls__cpu_extent_rows(call, &p->rows) * p->planes;
     void *index = call->step->nbuffers == 3 ? ls__cpu_at(call, 2) : NULL;
-    (p->block == 16 ? max_planes_16 : max_planes)(p, ls__cpu_at(call, 0), ls__cpu_at(call, 1),
-                                                  index, n);
+    max_planes(p, ls__cpu_at(call, 0), ls__cpu_at(call, 1), index, n);
 }
 
-/* --- gradient of max --- */
+/* --- gradient of max, and of the relu before it --- */
 
-static inline __attribute__((always_inline)) void max_grad_plane(const pool2d *p, const float *g,
-                                                                 const void *index, int64_t first,
-                                                                 float *dx, int block)
+/* What a plane needs; y NULL: no relu. All but dx lie at the same place. */
+typedef struct max_grad {
+    const float *g, *y;
+    const void *index;
+    float *dx; /* of the plane */
+    int64_t first;
+} max_grad;
+
+static inline __attribute__((always_inline)) void max_grad_plane(const pool2d *p, int size,
+                                                                 const max_grad *m, int block)
 {
-    int32_t where[16];
+    float g[LANES];
+    int32_t where[LANES];
     for (int64_t i = 0; i < p->out_height; i++) {
         for (int64_t j = 0; j < p->out_width; j++) {
-            int64_t at = first + (i * p->out_width + j) * block;
-            float *corner = dx + (i * p->width + j) * p->size * block;
+            int64_t at = m->first + (i * p->out_width + j) * block;
+            float *corner = m->dx + (i * p->width + j) * size * block;
             for (int l = 0; l < block; l++)
-                where[l] = p->wide_index ? ((const int32_t *)index)[at + l]
-                                         : (int32_t)((const uint8_t *)index)[at + l];
-            for (int64_t u = 0; u < p->size; u++)
-                for (int64_t v = 0; v < p->size; v++)
-                    for (int l = 0; l < block; l++)
-                        corner[(u * p->width + v) * block + l] =
-                            where[l] == u * p->size + v ? g[at + l] : 0;
+                where[l] = p->wide_index ? ((const int32_t *)m->index)[at + l]
+                                         : (int32_t)((const uint8_t *)m->index)[at + l];
+            for (int l = 0; l < block; l++) g[l] = m->y && m->y[at + l] <= 0 ? 0 : m->g[at + l];
+            for (int k = 0; k < size * size; k++) {
+                float *to = corner + (k / size * p->width + k % size) * block;
+                for (int l = 0; l < block; l++) to[l] = where[l] == k ? g[l] : 0;
+            }
         }
     }
 }
 
-LS__CPU_CLONES static void max_grad_planes_16(const pool2d *p, const float *g, const void *index,
-                                              float *dx, int64_t n)
+typedef uint8_t lanes_u8 __attribute__((vector_size(LANES)));
+
+/* The same for blocks of sixteen and an index of bytes. */
+LANES_INLINE void max_grad_plane_16(const pool2d *p, int size, const max_grad *m)
 {
-    for (int64_t i = 0; i < n; i++)
-        max_grad_plane(p, g, index, i * p->out_height * p->out_width * 16,
-                       dx + i * p->height * p->width * 16, 16);
+    lanes_u8 narrow;
+    lanes g, y, zero = { 0 };
+    for (int64_t i = 0; i < p->out_height; i++) {
+        for (int64_t j = 0; j < p->out_width; j++) {
+            int64_t at = m->first + (i * p->out_width + j) * LANES;
+            float *corner = m->dx + (i * p->width + j) * size * LANES;
+            memcpy(&narrow, (const uint8_t *)m->index + at, sizeof narrow);
+            lanes_i32 where = __builtin_convertvector(narrow, lanes_i32);
+            lanes_load(&g, m->g + at);
+            if (m->y) {
+                lanes_load(&y, m->y + at);
+                lanes_i32 dead = y <= zero;
+                g = (lanes)((lanes_i32)g & ~dead);
+            }
+            for (int k = 0; k < size * size; k++) {
+                lanes_i32 here = where == k;
+                lanes to = (lanes)((lanes_i32)g & here);
+                lanes_store(corner + (k / size * p->width + k % size) * LANES, &to);
+            }
+        }
+    }
 }
 
-LS__CPU_CLONES static void max_grad_planes(const pool2d *p, const float *g, const void *index,
-                                           float *dx, int64_t n)
+LS__CPU_CLONES static void max_grad_planes(const pool2d *p, max_grad m, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
-        max_grad_plane(p, g, index, i * p->out_height * p->out_width * p->block,
-                       dx + i * p->height * p->width * p->block, p->block);
+    int64_t in = p->height * p->width * p->block, out = p->out_height * p->out_width * p->block;
+    for (int64_t i = 0; i < n; i++, m.dx += in, m.first += out) {
+        if (p->block == LANES && p->size == 2)
+            max_grad_plane_16(p, 2, &m);
+        else if (p->block == LANES && !p->wide_index)
+            max_grad_plane_16(p, (int)p->size, &m);
+        else
+            max_grad_plane(p, (int)p->size, &m, p->block);
+    }
 }
 
 /* What no window covers has gradient 0. */
@@ -134,10 +167,12 @@ static void run_max_grad(const cpu_call *call)
 {
     const pool2d *p = call->step->state;
     int64_t n = ls__cpu_extent_rows(call, &p->rows) * p->planes;
-    float *dx = ls__cpu_at(call, 2);
-    clear_rest(p, dx, n);
-    (p->block == 16 ? max_grad_planes_16 : max_grad_planes)(p, ls__cpu_at(call, 0),
-                                                            ls__cpu_at(call, 1), dx, n);
+    max_grad m = { .g = ls__cpu_at(call, 0),
+                   .index = ls__cpu_at(call, 1),
+                   .dx = ls__cpu_at(call, 2) };
+    if (call->step->nbuffers == 4) m.y = ls__cpu_at(call, 3);
+    clear_rest(p, m.dx, n);
+    max_grad_planes(p, m, n);
 }
 
 /* --- average --- */
@@ -300,11 +335,13 @@ ls_status ls__cpu_max_pool2d_grad(cpu_builder *b, const cpu_task *task)
     const ls_tensor *g = node->in[0], *index = node->in[1];
     cpu_layout layout = ls__cpu_layout_of(b, index);
     bool tiled = ls__cpu_tiled(b, g) && ls__cpu_tiled(b, index);
-    int buffers[3];
+    int buffers[4];
     LS_TRY(ls__cpu_read(b, g, layout, &buffers[0]));
     LS_TRY(ls__cpu_read(b, index, layout, &buffers[1]));
-    LS_TRY(ls__cpu_write(b, node->out[0], layout, tiled, &buffers[2]));
-    return add_pool(b, task, g->shape[1], layout, run_max_grad, buffers, 3, tiled);
+    if (task->pooled) LS_TRY(ls__cpu_read(b, task->pooled, layout, &buffers[3]));
+    LS_TRY(ls__cpu_write(b, task->out, layout, tiled, &buffers[2]));
+    int n = task->pooled ? 4 : 3;
+    return add_pool(b, task, g->shape[1], layout, run_max_grad, buffers, n, tiled);
 }
 
 static ls_status one_to_one(cpu_builder *b, const cpu_task *task, cpu_layout in, cpu_layout out,

@@ -56,13 +56,49 @@ static ls_status lower_reshape(cpu_builder *b, const ls__node *node)
     return LS_OK;
 }
 
-/* The relu that is the only reader of the node's output; -1. */
-static int only_relu(const cpu_builder *b, const ls__node *node)
+/* --- which nodes become one step --- */
+
+/* The node that is the only one to read x; -1. */
+static int only_reader(const cpu_builder *b, const ls_tensor *x)
 {
-    const ls_tensor *x = node->out[0];
-    int i = b->reader[x->id];
-    if (b->readers[x->id] != 1 || i < 0 || b->nodes[i].op != &ls__op_relu) return -1;
-    return i;
+    return b->readers[x->id] == 1 ? b->reader[x->id] : -1;
+}
+
+static int relu_behind(const cpu_builder *b, const ls__node *node)
+{
+    int i = only_reader(b, node->out[0]);
+    return i >= 0 && b->nodes[i].op == &ls__op_relu ? i : -1;
+}
+
+/* What the pool whose gradient this is has computed. */
+static const ls_tensor *pooled_of(const cpu_builder *b, const ls__node *node)
+{
+    return b->nodes[node->in[1]->node].out[0];
+}
+
+/* x -> relu -> pool: the gradient of that relu, behind the pool's. */
+static int relu_grad_behind(const cpu_builder *b, const ls__node *node)
+{
+    int i = only_reader(b, node->out[0]);
+    if (i < 0 || b->nodes[i].op != &ls__op_relu_grad) return -1;
+    const ls_tensor *rectified = b->nodes[i].in[1];
+    bool relu = rectified->node >= 0 && b->nodes[rectified->node].op == &ls__op_relu;
+    return relu && b->nodes[node->in[1]->node].in[0] == rectified ? i : -1;
+}
+
+static void find_partners(cpu_builder *b)
+{
+    for (int i = 0; i < b->nnodes; i++) {
+        const ls__node *node = &b->nodes[i];
+        const kernel *k = kernel_of(node->op);
+        bool pool = node->op == &ls__op_max_pool2d_grad;
+        b->partner[i] = -1;
+        if (k && k->takes_relu) b->partner[i] = relu_behind(b, node);
+        if (pool) b->partner[i] = relu_grad_behind(b, node);
+        if (b->partner[i] < 0) continue;
+        b->absorbed[b->partner[i]] = true;
+        if (pool) b->reads[b->root[pooled_of(b, node)->id]]++;
+    }
 }
 
 static void forget_reads(cpu_builder *b, const ls__node *node)
@@ -77,13 +113,13 @@ static ls_status lower_node(cpu_builder *b, int i)
     cpu_task task = { .node = node, .out = node->out[0] };
     if (node->op == &ls__op_reshape) return lower_reshape(b, node);
     if (!k) return ls__cpu_user_op(b, &task);
-    int relu = k->takes_relu ? only_relu(b, node) : -1;
-    if (relu >= 0) {
-        task.relu = true;
-        task.out = b->nodes[relu].out[0];
-        b->absorbed[relu] = true;
-    }
-    return k->lower(b, &task);
+    if (b->partner[i] < 0) return k->lower(b, &task);
+    task.out = b->nodes[b->partner[i]].out[0];
+    task.relu = k->takes_relu;
+    if (!k->takes_relu) task.pooled = pooled_of(b, node);
+    LS_TRY(k->lower(b, &task));
+    if (task.pooled) b->reads[b->root[task.pooled->id]]--;
+    return LS_OK;
 }
 
 static ls_status keep_plain(cpu_builder *b, const ls_tensor *x)
@@ -109,6 +145,7 @@ static ls_status keep_results(cpu_builder *b)
 
 ls_status ls__cpu_lower(cpu_builder *b)
 {
+    find_partners(b);
     for (int i = 0; i < b->nnodes; i++) {
         if (!b->absorbed[i]) LS_TRY(lower_node(b, i));
         forget_reads(b, &b->nodes[i]);

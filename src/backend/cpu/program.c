@@ -69,9 +69,10 @@ ls_status ls__cpu_builder_init(cpu_builder *b, const ls_graph *graph, cpu_progra
     b->readers = ls__alloc(n, sizeof *b->readers);
     b->reader = ls__alloc(n, sizeof *b->reader);
     b->unfinished = ls__alloc(n, sizeof *b->unfinished);
+    b->partner = ls__alloc((size_t)b->nnodes + 1, sizeof *b->partner);
     b->absorbed = ls__alloc((size_t)b->nnodes + 1, sizeof *b->absorbed);
     if (!b->values || !b->root || !b->reads || !b->readers || !b->reader || !b->unfinished ||
-        !b->absorbed)
+        !b->partner || !b->absorbed)
         return LS_ERR_MEMORY;
     count_reads(b);
     keep_results(b);
@@ -95,6 +96,7 @@ void ls__cpu_builder_free(cpu_builder *b)
     ls__free(b->readers);
     ls__free(b->reader);
     ls__free(b->unfinished);
+    ls__free(b->partner);
     ls__free(b->absorbed);
     ls__free(b->packed);
 }

@@ -1,0 +1,56 @@
+/* Sixteen floats at once: a register of AVX-512, two of AVX2, four of SSE or NEON; the compiler
+ * splits it where the machine has less. Moved through pointers only, since how such a value is
+ * passed depends on the instruction set. */
+#ifndef LS_BACKEND_CPU_LANES_H
+#define LS_BACKEND_CPU_LANES_H
+
+#include <stdint.h>
+#include <string.h>
+
+enum { LANES = 16 };
+typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
+typedef int32_t lanes_i32 __attribute__((vector_size(LANES * sizeof(int32_t))));
+
+#define LANES_INLINE static inline __attribute__((always_inline))
+
+LANES_INLINE void lanes_load(lanes *to, const float *from)
+{
+    memcpy(to, from, sizeof *to);
+}
+
+LANES_INLINE void lanes_store(float *to, const lanes *from)
+{
+    memcpy(to, from, sizeof *from);
+}
+
+/* n < 16 floats, the rest from fill. */
+LANES_INLINE void lanes_load_some(lanes *to, const float *from, int64_t n, const lanes *fill)
+{
+    float all[LANES];
+    memcpy(all, fill, sizeof all);
+    memcpy(all, from, (size_t)n * sizeof *from);
+    memcpy(to, all, sizeof *to);
+}
+
+LANES_INLINE void lanes_store_some(float *to, const lanes *from, int64_t n)
+{
+    float all[LANES];
+    memcpy(all, from, sizeof all);
+    memcpy(to, all, (size_t)n * sizeof *to);
+}
+
+/* x = where ? other : x */
+LANES_INLINE void lanes_choose(lanes *x, const lanes_i32 *where, const lanes *other)
+{
+    *x = (lanes)(((lanes_i32)*x & ~*where) | ((lanes_i32)*other & *where));
+}
+
+/* x < 0 ? 0 : x; NaN stays. */
+LANES_INLINE void lanes_relu(lanes *x)
+{
+    lanes zero = { 0 };
+    lanes_i32 negative = *x < zero;
+    *x = (lanes)((lanes_i32)*x & ~negative);
+}
+
+#endif
