@@ -373,7 +373,17 @@ void ls__output_serve(ls__output *o)
     pause_streams(o);
 }
 
-void ls__output_drain(ls__output *o, double seconds)
+static bool flush_all(ls__output *o)
+{
+    bool waiting = false;
+    for (int i = 0; i < 2; i++) {
+        flush_sink(o, &o->sinks[i]);
+        waiting = waiting || o->sinks[i].watched;
+    }
+    return !waiting;
+}
+
+void ls__output_drain(ls__output *o, double seconds, int interrupt_fd)
 {
     for (int r = 0; r < o->size; r++) {
         for (int i = 0; i < 2; i++) {
@@ -382,15 +392,11 @@ void ls__output_drain(ls__output *o, double seconds)
         }
     }
     double deadline = ls__now() + seconds;
-    for (;;) {
-        bool waiting = false;
-        for (int i = 0; i < 2; i++) {
-            flush_sink(o, &o->sinks[i]);
-            waiting = waiting || o->sinks[i].watched;
-        }
-        double left = deadline - ls__now();
-        if (!waiting || left <= 0) return;
-        poll(&(struct pollfd) { .fd = o->epoll_fd, .events = POLLIN }, 1, (int)(left * 1000) + 1);
+    while (!flush_all(o)) {
+        double left = seconds < 0 ? 1 : deadline - ls__now();
+        struct pollfd fds[2] = { { .fd = o->epoll_fd, .events = POLLIN },
+                                 { .fd = interrupt_fd, .events = POLLIN } };
+        if (left <= 0 || (poll(fds, 2, (int)(left * 1000) + 1) > 0 && fds[1].revents)) return;
     }
 }
 

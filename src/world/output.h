@@ -18,8 +18,8 @@ void ls__output_restart(ls__output *output);
 /* Logs go to folder/logs/rank-N.log from here on, with what was kept so far. Once. */
 void ls__output_set_folder(ls__output *output, const char *folder);
 /* Reads what the pipes still hold, then writes what waits for stdout and stderr, for at most
- * seconds. */
-void ls__output_drain(ls__output *output, double seconds);
+ * seconds (-1 = as long as it takes) or until interrupt_fd (-1 = none) becomes readable. */
+void ls__output_drain(ls__output *output, double seconds, int interrupt_fd);
 
 /* The last lines of a rank, oldest first: (*n), borrowed until more is read. */
 char *const *ls__output_tail(ls__output *output, int rank, int *n);

@@ -30,9 +30,9 @@
 
 extern char **environ;
 
-static const double kill_after = 1.0;     /* seconds from the first failure */
-static const double give_up_after = 5.0;  /* seconds that a killed process may take to go */
-static const double drain_seconds = 10.0; /* for a terminal that is slow at the end */
+static const double kill_after = 1.0;    /* seconds from the first failure */
+static const double give_up_after = 5.0; /* seconds that a killed process may take to go */
+static const double drain_seconds = 5.0; /* for a slow reader of a job that failed */
 
 enum { TAG_SIGNALS = 1 << 20, TAG_SERVER, TAG_OUTPUT }; /* below: ranks */
 
@@ -420,7 +420,7 @@ static ls_status run_job(supervisor *s, int *exit_code)
         ls__job_conclude(&s->job);
         ls__statusline_set(NULL);
         if (!may_restart(s, &before, step_before)) break;
-        ls__output_drain(s->output, 0);
+        ls__output_drain(s->output, 0, -1);
         s->restarts++;
         ls__report report = report_of(s);
         char text[LS__REPORT_TEXT];
@@ -433,7 +433,10 @@ static ls_status run_job(supervisor *s, int *exit_code)
         ls__job_end(&s->job);
         ls__output_restart(s->output);
     }
-    ls__output_drain(s->output, drain_seconds);
+    /* Results are waited for as a lone program would wait for their reader; a signal ends that. */
+    bool well = ls__report_exit_code(&s->job.end) == 0;
+    read_signals(s);
+    ls__output_drain(s->output, well ? -1 : drain_seconds, s->signal_fd);
     *exit_code = tell_the_end(s);
     ls__job_end(&s->job);
     return LS_OK;

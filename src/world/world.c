@@ -196,11 +196,12 @@ void ls__world_progress(ls_world *world, const char *text)
     if (due) world->next_progress_ns = now + PROGRESS_NS;
     pthread_mutex_unlock(&world->lock);
     if (!due) return;
-    if (!erase && ls__store_fd(world->store) >= 0) {
+    bool drawn_elsewhere = world->by == LS__STARTED_BY_US;
+    if (!erase && drawn_elsewhere) {
         size_t n = strnlen(text, 500);
         ls__store_try_send(world->store,
                            &(ls__frame) { .type = LS__FRAME_PROGRESS, .value = text, .nbytes = n });
-    } else if (ls__store_fd(world->store) >= 0) {
+    } else if (drawn_elsewhere) {
         send_text(world, LS__FRAME_PROGRESS, "");
     } else {
         ls__statusline_set(text);

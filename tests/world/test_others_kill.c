@@ -114,6 +114,22 @@ static void a_death_ends_all(void **state)
     }
 }
 
+/* Ranks that wait for nothing, and so learn nothing, are ended by their watchers. */
+static void a_death_ends_the_deaf(void **state)
+{
+    (void)state;
+    for (int victim = 0; victim < 2; victim++) {
+        crew c;
+        begin(&c, 2);
+        start_all(&c, &(start_options) { .act = "deaf" });
+        await_pids(&c);
+        kill(c.ranks[victim].pid, SIGKILL);
+        wait_all(&c, 2);
+        assert_int_equal(c.ranks[1 - victim].code, 69);
+        end(&c);
+    }
+}
+
 /* A child of the dead rank keeps its socket open; the death is seen all the same. */
 static void a_death_with_a_child_left_ends_all(void **state)
 {
@@ -301,6 +317,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(they_find_each_other),
         cmocka_unit_test(a_death_ends_all),
+        cmocka_unit_test(a_death_ends_the_deaf),
         cmocka_unit_test(a_death_with_a_child_left_ends_all),
         cmocka_unit_test(failures_are_told),
         cmocka_unit_test(a_request_to_one_stops_all),

@@ -199,6 +199,42 @@ static void a_reader_that_goes_ends_the_job(void **state)
     job_end(&j);
 }
 
+/* Nobody reads for a while: nothing is lost, and meanwhile the supervisor hears signals. */
+static void a_reader_may_pause(void **state)
+{
+    (void)state;
+    static char out[4 << 20];
+    for (int stopped = 0; stopped < 2; stopped++) {
+        job j;
+        job_begin(&j);
+        int fds[2];
+        char path[64];
+        assert_int_equal(pipe(fds), 0);
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fds[1]);
+        assert_int_equal(symlink(path, j.out), 0);
+        job_start(&j, "prog_world",
+                  WORDS("--devices", "cpu:2", "--act", "print", "--who", "0", "--steps",
+                        stopped ? "-1" : "20", "--folder", j.folder),
+                  NULL);
+        close(fds[1]);
+        test_sleep(0.5);
+        if (stopped) {
+            kill(j.pid, SIGTERM);
+            job_wait(&j, 8);
+            assert_int_equal(j.code, 75);
+        }
+        size_t have = 0;
+        for (ssize_t n; (n = read(fds[0], out + have, sizeof out - have)) > 0;) have += (size_t)n;
+        close(fds[0]);
+        if (!stopped) {
+            job_wait(&j, 8);
+            assert_int_equal(j.code, 0);
+            assert_int_equal(have, 2000 * 312 + 200001 + strlen("unfinisheddone 0\n"));
+        }
+        job_end(&j);
+    }
+}
+
 static void many_ranks_on_few_cpus(void **state)
 {
     (void)state;
@@ -223,6 +259,7 @@ int main(void)
         cmocka_unit_test(output_comes_in_whole_lines),
         cmocka_unit_test(the_same_warning_is_shown_once),
         cmocka_unit_test(a_reader_that_goes_ends_the_job),
+        cmocka_unit_test(a_reader_may_pause),
         cmocka_unit_test(many_ranks_on_few_cpus),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
