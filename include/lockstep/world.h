@@ -46,10 +46,9 @@ typedef struct ls_world_options {
                           to it */
 } ls_world_options;
 
-/* [all] Parses the command line and the environment, starts or joins the ranks. A wrong command
- * line prints its error and exits with 2;
- * --help and --version print and exit with 0; in the supervisor it exits with the job's code. argc
- * and argv may be NULL. */
+/* [all] Parses the command line and the environment, starts or joins the ranks. Called once. A wrong
+ * command line prints its error and exits with 2; --help and --version print and exit with 0; in the
+ * supervisor it exits with the job's code. argc and argv may be NULL. */
 LS_NODISCARD ls_status ls_world_init(int *argc, char ***argv, const ls_world_options *options,
                                      ls_world **out);
 

@@ -21,9 +21,9 @@ typedef struct ls__place {
     int socket_fd, memory_fd, board_fd;
     int restarts;
     char folder[LS_PATH_MAX]; /* of the run that a restarted job was at; "" = none */
-    bool terminal;  /* stderr of the job is one */
-    bool crowded;   /* more threads than CPUs */
-    double started; /* ls__now() scale */
+    bool terminal;            /* stderr of the job is one */
+    bool crowded;             /* more threads than CPUs */
+    double started;           /* ls__now() scale */
     ls__device_plan plan;
 
     /* Started by others: what tells this job from others on the machine. */

@@ -18,6 +18,11 @@
 #include "world/supervisor.h"
 #include "world/world_state.h"
 
+/* A second ls_world_init would find neither a place in the environment nor the flags, and start
+ * copies of the program, each of which would come to the same line. The mark is the process's,
+ * because the process is the rank. */
+static atomic_bool was_called;
+
 ls_status ls__world_alloc(ls_world **out)
 {
     ls_world *world = ls__alloc(1, sizeof *world);
@@ -313,6 +318,10 @@ ls_status ls_world_init(int *argc, char ***argv, const ls_world_options *options
     ls_world *world;
     LS_TRY(ls__world_alloc(&world));
     if (options) world->program = *options;
+    if (atomic_exchange(&was_called, true) && !world->program.never_launch) {
+        ls__world_free(world);
+        return ls_fail(LS_ERR_UNSUPPORTED, "a program calls ls_world_init once");
+    }
     ls_status status = read_request(world, argc, argv, &place);
     if (status == LS_OK && place.by != LS__STARTED_BY_US && world->rank == 0 &&
         !world->program.one_device && !world->program.never_launch)

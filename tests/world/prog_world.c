@@ -120,5 +120,9 @@ int main(int argc, char **argv)
     for (int64_t n = 0; (steps < 0 || n < steps) && !stop; n++) step(world, n, &stop);
     if (stop) ls__world_stopped(world, stop);
     if (ls_world_rank(world) == 0) printf("done %d\n", stop);
+    if (strcmp(act, "twice") == 0) {
+        ls_world_finish(world);
+        ls_check(ls_world_init(&argc, &argv, &options, &world));
+    }
     return ls_world_finish(world);
 }

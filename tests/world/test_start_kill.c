@@ -104,6 +104,15 @@ static void leftovers_are_ignored(void **state)
     job_end(&j);
 }
 
+static void programs_have_one_world(void **state)
+{
+    (void)state;
+    refused(WORDS("--devices", "cpu:2", "--act", "twice", "--steps", "1"), NULL,
+            "calls ls_world_init once");
+    refused(WORDS("--devices", "1", "--act", "twice", "--steps", "1"), NULL,
+            "calls ls_world_init once");
+}
+
 /* Every line of text matches "N:IIII:000..." of one rank, in order, none missing. */
 static void check_lines(const char *text, size_t nbytes, const char *prefix, int rank)
 {
@@ -256,6 +265,7 @@ int main(void)
         cmocka_unit_test(questions_are_answered),
         cmocka_unit_test(refusals_are_reported),
         cmocka_unit_test(leftovers_are_ignored),
+        cmocka_unit_test(programs_have_one_world),
         cmocka_unit_test(output_comes_in_whole_lines),
         cmocka_unit_test(the_same_warning_is_shown_once),
         cmocka_unit_test(a_reader_that_goes_ends_the_job),
