@@ -42,7 +42,7 @@ typedef struct run_names {
 
 static void list_runs(const char *runs_dir, run_names *out)
 {
-    out->n = 0;
+    *out = (run_names) { .n = 0 };
     DIR *dir = opendir(runs_dir);
     if (!dir) return;
     for (const struct dirent *entry; out->n < 255 && (entry = readdir(dir));) {
@@ -54,7 +54,6 @@ static void list_runs(const char *runs_dir, run_names *out)
         if (out->names[out->n]) out->n++;
     }
     closedir(dir);
-    out->names[out->n] = NULL;
 }
 
 static ls_status no_run(const char *runs_dir, const char *run)

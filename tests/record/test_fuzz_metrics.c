@@ -9,6 +9,6 @@ int main(void)
         "{\"step\":50,\"epoch\":0.5,\"time\":1.5,\"train\":{\"loss\":0.5},\"val\":{\"a\":null}}\n"
         "{\"event\":\"x\",\"time\":1}\n{\"rewind\":25,\"time\":2}\n"
         "{\"step\":30,\"train\":{\"loss\":0.25}}\n";
-    fuzz_seed(seed, strlen(seed), 10000);
+    fuzz_seed(seed, strlen(seed), 4000);
     return 0;
 }
