@@ -32,14 +32,15 @@ run_lockstep() {
 }
 run_zero_copy() { "$work/zero_copy" "$1" | sed 's/^/prototype /'; }
 run_mpi() { mpirun --allow-run-as-root --oversubscribe -np 2 "$work/mpi" "$1" 2>/dev/null | sed 's/^/mpi /'; }
-run_gloo() {
+run_gloo() (
     MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 20000)) WORLD_SIZE=2
     export MASTER_ADDR MASTER_PORT WORLD_SIZE
     RANK=1 "$python" "$here/peer_gloo_all_reduce.py" $sizes >/dev/null &
     RANK=0 "$python" "$here/peer_gloo_all_reduce.py" $sizes | sed 's/^/gloo /'
     wait $!
-}
+)
 
+echo "load $(cut -d' ' -f1-3 /proc/loadavg) on $(nproc) CPUs: figures count only on an otherwise idle machine" >&2
 round=1
 while [ "$round" -le "$rounds" ]; do
     echo "round $round of $rounds" >&2
