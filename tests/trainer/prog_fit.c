@@ -1,4 +1,5 @@
-/* A program with ls_fit on data of its own making, as tests need it: small, and with faults to order. */
+/* A program with ls_fit on data of its own making, as tests need it: small, and with faults to
+ * order. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,10 +15,11 @@ static struct config {
     int64_t bad_label, bad_read; /* the sample with a fault; -1 = none */
     int64_t slow_ms;             /* of a step */
     int64_t stop_at;             /* asks for a stop at this step; 0 = no */
-    int64_t diverge_at;          /* a label that makes the loss infinite cannot be; inputs can */
-    int64_t fail_rank, fail_at;  /* this rank exits with 7 at this step */
+    int64_t diverge_at;          /* this sample is infinite; -1 = none */
+    int64_t fail_rank, fail_at;  /* this rank exits with 7 at this step ... */
+    int64_t stall_at;            /* ... or sleeps */
     bool test;
-} config = { "mlp", 600, 143, -1, -1, 0, 0, -1, -1, 0, false };
+} config = { "mlp", 600, 143, -1, -1, 0, 0, -1, -1, 0, 0, false };
 
 /* --- data: an image whose brightest corner says the class, under noise --- */
 
@@ -108,6 +110,9 @@ static void step_end(ls_run *run, void *user)
     if (config.fail_at && ls_run_step(run) == config.fail_at &&
         ls_world_rank(the_world) == config.fail_rank)
         exit(7);
+    if (config.stall_at && ls_run_step(run) == config.stall_at &&
+        ls_world_rank(the_world) == config.fail_rank)
+        sleep(1000);
 }
 
 int main(int argc, char **argv)
@@ -123,6 +128,7 @@ int main(int argc, char **argv)
         { "diverge-at", 'i', &config.diverge_at, "this sample is infinite" },
         { "fail-rank", 'i', &config.fail_rank, "this rank ..." },
         { "fail-at", 'i', &config.fail_at, "... exits at this step" },
+        { "stall-at", 'i', &config.stall_at, "... or sleeps" },
         { "test", 'b', &config.test, "evaluate after the fit" },
         { 0 },
     };

@@ -27,6 +27,18 @@ static void perceptron(void **state)
     same_on("14", "--micro-batches 4 --max-steps 20 --seed 7 --model mlp --gradient-clip-val 0.5");
 }
 
+/* So that the others can fail: another cut has other bits. */
+static void another_number_of_micro_batches_is_another_tree(void **state)
+{
+    (void)state;
+    char *folder = folder_make(), four[256], two[256];
+    const char *line = "--max-steps 20 --seed 7 --devices cpu:2";
+    fit_signature(four, "--runs-dir %s --micro-batches 4 %s", folder, line);
+    fit_signature(two, "--runs-dir %s --micro-batches 2 %s", folder, line);
+    assert_string_not_equal(four, two);
+    folder_remove(folder);
+}
+
 static void dropout(void **state)
 {
     (void)state;
@@ -71,6 +83,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(perceptron),
+        cmocka_unit_test(another_number_of_micro_batches_is_another_tree),
         cmocka_unit_test(dropout),
         cmocka_unit_test(convolutions),
         cmocka_unit_test(batch_norm),

@@ -122,6 +122,20 @@ static void a_request_stops_all_ranks_after_the_same_step(void **state)
     command_free(&c);
 }
 
+static void a_rank_that_stalls_is_named(void **state)
+{
+    (void)state;
+    command c;
+    double began = ls__now();
+    command_run(
+        &c, 69, "prog_fit",
+        "--runs-dir %s --devices cpu:3 --timeout 2s --fail-rank 1 --stall-at 4 --max-epochs 3",
+        folder);
+    assert_non_null(strstr(c.err, "rank 1"));
+    assert_true(ls__now() - began < 15);
+    command_free(&c);
+}
+
 static void early_stop(void **state)
 {
     (void)state;
@@ -150,6 +164,7 @@ int main(void)
         cmocka_unit_test(what_a_resume_must_not_change),
         cmocka_unit_test(a_folder_that_cannot_be_written),
         cmocka_unit_test(a_request_stops_all_ranks_after_the_same_step),
+        cmocka_unit_test(a_rank_that_stalls_is_named),
         cmocka_unit_test(early_stop),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

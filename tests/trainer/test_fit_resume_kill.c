@@ -1,4 +1,5 @@
-/* Killed at any moment, resumed on any number of devices: the bits of the run that was left alone. */
+/* Killed at any moment, resumed on any number of devices: the bits of the run that was left
+ * alone. */
 #include "helper_command.h"
 
 #include <glob.h>
@@ -135,12 +136,16 @@ static void a_restarted_job_goes_on_with_the_name_it_made_up(void **state)
     command_free(&c);
 }
 
-static void stop(int signal, int code)
+/* --- signals --- */
+
+enum target { SUPERVISOR, GROUP, RANK };
+
+static void stop(int signal, enum target target, int code)
 {
     char undisturbed[256], resumed[256], name[32];
-    snprintf(name, sizeof name, "stopped%d", signal);
-    fit_signature(undisturbed, "--runs-dir %s --name undisturbed%d --devices cpu:2 %s", folder,
-                  signal, line);
+    snprintf(name, sizeof name, "stopped%d-%d", signal, (int)target);
+    fit_signature(undisturbed, "--runs-dir %s --name undisturbed-%s --devices cpu:2 %s", folder,
+                  name, line);
     command c;
     command_init(
         &c, "prog_fit",
@@ -149,7 +154,7 @@ static void stop(int signal, int code)
         folder, name, line);
     command_start(&c);
     wait_for_checkpoint(name);
-    kill(c.pid, signal);
+    kill(target == GROUP ? -c.pid : target == RANK ? child_of(c.pid, 1) : c.pid, signal);
     command_wait(&c);
     if (c.code != code) fail_msg("exit code %d, not %d: %s%s", c.code, code, c.out, c.err);
     json_t *d = command_document(&c);
@@ -165,9 +170,73 @@ static void stop(int signal, int code)
 static void signals_save_and_stop(void **state)
 {
     (void)state;
-    stop(SIGTERM, 75);
-    stop(SIGINT, 130);
+    stop(SIGTERM, SUPERVISOR, 75);
+    stop(SIGINT, GROUP, 130);
+    stop(SIGTERM, RANK, 75);
 }
+
+/* --- many kills --- */
+
+/* Whether a process has the folder in its command line. */
+static bool somebody_works_in(const char *path)
+{
+    glob_t found;
+    bool any = false;
+    assert_int_equal(glob("/proc/[0-9]*/cmdline", 0, NULL, &found), 0);
+    for (size_t i = 0; i < found.gl_pathc && !any; i++) {
+        char text[4096];
+        FILE *file = fopen(found.gl_pathv[i], "r");
+        size_t n = file ? fread(text, 1, sizeof text - 1, file) : 0;
+        if (file) fclose(file);
+        any = memmem(text, n, path, strlen(path)) != NULL;
+    }
+    globfree(&found);
+    return any;
+}
+
+static void kill_victims(const command *c, int victim)
+{
+    if (victim == 0) kill(c->pid, SIGKILL);
+    if (victim == 1) kill(child_of(c->pid, 1), SIGKILL);
+    if (victim == 2) kill(-c->pid, SIGKILL);
+}
+
+/* A few kills here; LS_TEST_KILLS=50 for the long version. Every step is saved, so most kills
+ * meet a save. */
+static void killed_again_and_again(void **state)
+{
+    (void)state;
+    static const char same[] =
+        "--micro-batches 4 --max-steps 120 --save-every 1 --validate-every 30 "
+        "--seed 3 --samples 205 --model dropout";
+    const char *asked = getenv("LS_TEST_KILLS");
+    int kills = asked ? atoi(asked) : 5;
+    char undisturbed[256], resumed[256], runs[LS_PATH_MAX];
+    fit_signature(undisturbed, "--runs-dir %s --name steady --devices cpu:1 %s", folder, same);
+    snprintf(runs, sizeof runs, "%s/battered", folder);
+    for (int i = 0; i < kills; i++) {
+        command c;
+        command_init(&c, "prog_fit",
+                     "--json --threads-per-device 1 --log-level warn --runs-dir %s --name it "
+                     "--devices cpu:%d --slow-ms 5 %s",
+                     runs, 2 + i % 3, same);
+        command_start(&c);
+        ls__sleep_ms(120 + (i * 73) % 190);
+        kill_victims(&c, i % 3);
+        command_wait(&c);
+        bool done = c.code == 0; /* it was quicker */
+        if (!done && c.code != 128 + SIGKILL) fail_msg("exit code %d: %s", c.code, c.err);
+        if (i % 3 == 1 && !done) assert_non_null(strstr(c.err, "SIGKILL"));
+        double until = ls__now() + 2;
+        while (somebody_works_in(runs) && ls__now() < until) ls__sleep_ms(10);
+        assert_false(somebody_works_in(runs));
+        command_free(&c);
+    }
+    fit_signature(resumed, "--runs-dir %s --name it --devices cpu:2 %s", runs, same);
+    assert_string_equal(resumed, undisturbed);
+}
+
+/* --- other ends --- */
 
 static void a_run_of_one_device_goes_on_with_two(void **state)
 {
@@ -220,6 +289,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_exits_ends_the_job_with_its_code),
         cmocka_unit_test(a_restarted_job_goes_on_with_the_name_it_made_up),
         cmocka_unit_test(signals_save_and_stop),
+        cmocka_unit_test(killed_again_and_again),
         cmocka_unit_test(a_run_of_one_device_goes_on_with_two),
         cmocka_unit_test(a_finished_run_is_left_alone),
     };
