@@ -33,7 +33,7 @@ while [ $round -lt $rounds ]; do
         1) kill -KILL $pid 2>/dev/null ;;
         2) kill -KILL $pid $ranks 2>/dev/null ;;
         esac
-        wait $pid
+        wait $pid 2>/dev/null
         code=$?
         gone_within 2 || fail "round $round: $(survivors) processes survive: $(pgrep -af "$work")"
         [ $code = 0 ] && break

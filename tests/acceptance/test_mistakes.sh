@@ -14,7 +14,7 @@ data="--data $work/data --model mlp --max-steps 3 --batch-size 64"
     expect 2 "no-such-folder" "$lockstep" train image --data "$work/no-such-folder"
     expect 2 "model" "$lockstep" train image $data --model vgg
     expect 2 "did you mean" "$lockstep" trian image $data
-    expect 0 "Usage" "$lockstep" train image --help
+    expect 0 "usage" "$lockstep" train image --help
     expect 0 "lockstep" "$lockstep" --version
     expect 2 "no/such" "$lockstep" eval no/such
 
