@@ -1,16 +1,25 @@
 # make install: library, plugins, headers, command, pkg-config file, CMake package, man pages.
 include(CMakePackageConfigHelpers)
 
+# The command and the plugin find the library from where they lie, in any prefix.
+file(RELATIVE_PATH LS_BIN_TO_LIB /prefix/${CMAKE_INSTALL_BINDIR} /prefix/${CMAKE_INSTALL_LIBDIR})
+
 install(TARGETS lockstep EXPORT lockstep-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET lockstep_cpu)
+    set_target_properties(lockstep_cpu PROPERTIES INSTALL_RPATH "$ORIGIN/..")
     install(TARGETS lockstep_cpu LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/lockstep)
 endif()
 if(TARGET lockstep_command)
+    set_target_properties(lockstep_command PROPERTIES INSTALL_RPATH "$ORIGIN/${LS_BIN_TO_LIB}")
     install(TARGETS lockstep_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 install(DIRECTORY include/lockstep DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
-configure_file(packaging/lockstep.pc.in lockstep.pc @ONLY)
+# Written when it is installed: only then the prefix is known (cmake --install --prefix).
+foreach(name CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_INCLUDEDIR PROJECT_VERSION PROJECT_DESCRIPTION)
+    install(CODE "set(${name} \"${${name}}\")")
+endforeach()
+install(CODE "configure_file(\"${CMAKE_SOURCE_DIR}/packaging/lockstep.pc.in\" \"${CMAKE_BINARY_DIR}/lockstep.pc\" @ONLY)")
 install(FILES ${CMAKE_BINARY_DIR}/lockstep.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(EXPORT lockstep-targets NAMESPACE lockstep:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
 configure_package_config_file(packaging/lockstep-config.cmake.in lockstep-config.cmake
