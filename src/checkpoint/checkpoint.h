@@ -74,8 +74,9 @@ typedef struct ls__checkpointer_options {
     bool higher_is_better;
 } ls__checkpointer_options;
 
-/* [all] Everything in options is copied. Starts the thread that writes; it first allocates and
- * touches its buffer. Rank 0's folder is under the run's lock. */
+/* [all] Everything in options is copied. Starts the thread that writes; it first touches its
+ * buffer and removes what interrupted saves left. The folder is under the run's lock; the store is
+ * that of this start of the job. */
 ls_status ls__checkpointer_create(const ls__checkpointer_options *options, ls__checkpointer **out);
 /* Bytes of this rank's buffer, for the predicted peak. */
 int64_t ls__checkpointer_bytes(const ls__checkpointer *c);

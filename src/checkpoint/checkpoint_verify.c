@@ -78,6 +78,7 @@ static ls_status verify_file(const char *folder, const ls__manifest_file *file)
     while (fd < 0 && errno == EINTR);
     if (fd < 0 && errno == ENOENT) return ls_fail(LS_ERR_DATA, "%s: damaged: it is missing", path);
     if (fd < 0) return ls__fail_errno(LS_ERR_IO, "%s: cannot open", path);
+    posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL); /* a cold file is read ahead further */
     ls_status status = verify_open_file(fd, path, file);
     close(fd);
     return status;

@@ -28,7 +28,10 @@ static void touch(char *buffer, size_t nbytes)
 static void prepare(ls__checkpointer *c)
 {
     touch(c->buffer, c->layout.buffer_bytes);
-    if (c->options.rank == 0 && ls__checkpoint_survey(c) != LS_OK)
+    if (c->options.rank != 0) return;
+    if (ls__checkpoint_clean(c->options.fs, c->folder) != LS_OK)
+        ls__log(LS__LOG_WARN, "what an interrupted save left is not removed: %s", ls_error_text());
+    if (ls__checkpoint_survey(c) != LS_OK)
         ls__log(LS__LOG_WARN, "old checkpoints are not looked at and will stay: %s",
                 ls_error_text());
 }

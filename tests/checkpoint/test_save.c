@@ -236,6 +236,16 @@ static void leftovers(void **state)
     assert_false(there("last.tmp-77"));
 }
 
+/* A run that goes on from a checkpoint it was told by name never looks for the newest one. */
+static void cleans_by_itself(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir(inside(".step-00000003.0123.tmp"), 0777), 0);
+    saved_job job = job_of(2);
+    assert_ok(saved_run(&job, &(saved_save) { 1, NAN }, 1, NULL));
+    assert_false(there(".step-00000003.0123.tmp"));
+}
+
 static void silent_rank(void **state)
 {
     (void)state;
@@ -324,6 +334,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(superseded, setup, teardown),
         cmocka_unit_test_setup_teardown(same_step_again, setup, teardown),
         cmocka_unit_test_setup_teardown(leftovers, setup, teardown),
+        cmocka_unit_test_setup_teardown(cleans_by_itself, setup, teardown),
         cmocka_unit_test_setup_teardown(silent_rank, setup, teardown),
         cmocka_unit_test(names_are_forgotten),
         cmocka_unit_test_setup_teardown(two_names, setup, teardown),
