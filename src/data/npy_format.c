@@ -217,7 +217,7 @@ static ls_status check_size(const header *h, size_t nbytes, size_t begin, const 
 
 ls_status ls__npy_parse(const uint8_t *bytes, size_t nbytes, const char *name, ls__npy *out)
 {
-    cursor c;
+    cursor c = { .name = name };
     header h = { .rank = 0 };
     LS_TRY(find_literal(bytes, nbytes, name, &c));
     const char *end = c.end;

@@ -163,7 +163,7 @@ static void a_read_error_comes_in_its_turn(void **state)
         ls__loader_batch b;
         bool more;
         for (int64_t k = 0;; k++) { /* every batch before the one with sample 70 */
-            int64_t begin, count;
+            int64_t begin = 0, count = 0;
             assert_true(planned(&p, k, &begin, &count));
             if (begin + count > 70) break;
             assert_ok(ls__loader_next(l, &b, &more));
