@@ -93,7 +93,7 @@ static void norm_strip(const cpu_call *call, const norm *m, const place *p)
     float *inverse_out = (float *)ls__cpu_at(call, INVERSE) + stats;
     float *variance_out = (float *)ls__cpu_at(call, VARIANCE) + stats;
     double sum[WIDE], n = count_of(m, p);
-    float mean[WIDE], scale[WIDE], shift[WIDE], weight[WIDE], bias[WIDE];
+    float mean[WIDE], scale[WIDE], weight[WIDE], bias[WIDE];
     load_lanes(ls__cpu_at(call, WEIGHT), p, weight);
     load_lanes(ls__cpu_at(call, BIAS), p, bias);
     ls__cpu_strip_sum(x, &p->strip, sum);
@@ -104,15 +104,14 @@ static void norm_strip(const cpu_call *call, const norm *m, const place *p)
         double variance = sum[l] / n;
         float inverse = (float)(1.0 / sqrt(variance + m->epsilon));
         scale[l] = inverse * weight[l];
-        shift[l] = bias[l] - mean[l] * scale[l];
         if (l >= p->lanes) continue;
         mean_out[l] = mean[l];
         inverse_out[l] = inverse;
         variance_out[l] = (float)variance;
     }
     repeat(scale, p->strip.period);
-    repeat(shift, p->strip.period);
-    ls__cpu_strip_apply(x, y, &p->strip, scale, shift, m->relu);
+    repeat(bias, p->strip.period);
+    ls__cpu_strip_apply(x, y, &p->strip, mean, scale, bias, m->relu);
 }
 
 static void run_norm(const cpu_call *call)
@@ -146,7 +145,7 @@ static void run_statistics(const cpu_call *call)
 
 enum { GRAD, GRAD_X, GRAD_WEIGHT, GRAD_MEAN, GRAD_INVERSE, DX, SUM_GRAD, SUM_GRAD_H };
 
-/* dx = scale (g - s / n - (x - mean) inverse^2 t / n) = a g + b x + c, where t = sum of g (x -
+/* dx = (g - s / n) weight inverse - (x - mean) weight inverse^3 t / n, where t = sum of g (x -
  * mean). */
 static void grad_one_strip(const cpu_call *call, const norm *m, const place *p)
 {
@@ -156,7 +155,7 @@ static void grad_one_strip(const cpu_call *call, const norm *m, const place *p)
     int64_t stats = p->group * m->channels;
     float *sum_g_out = (float *)ls__cpu_at(call, SUM_GRAD) + stats + p->channel;
     float *sum_gh_out = (float *)ls__cpu_at(call, SUM_GRAD_H) + stats + p->channel;
-    float weight[WIDE], mean[WIDE], inverse[WIDE], a[WIDE], b[WIDE], c[WIDE];
+    float weight[WIDE], mean[WIDE], inverse[WIDE], mean_g[WIDE], a[WIDE], b[WIDE];
     double sum_g[WIDE], sum_gx[WIDE], n = count_of(m, p);
     load_lanes(ls__cpu_at(call, GRAD_WEIGHT), p, weight);
     load_lanes((const float *)ls__cpu_at(call, GRAD_MEAN) + stats, p, mean);
@@ -166,18 +165,17 @@ static void grad_one_strip(const cpu_call *call, const norm *m, const place *p)
     for (int l = 0; l < p->strip.period; l++) {
         double scale = (double)weight[l] * (double)inverse[l];
         double sum_gh = sum_gx[l] * (double)inverse[l];
-        double slope = -scale * (double)inverse[l] * sum_gh / n;
+        mean_g[l] = (float)(sum_g[l] / n);
         a[l] = (float)scale;
-        b[l] = (float)slope;
-        c[l] = (float)(-scale * sum_g[l] / n - slope * (double)mean[l]);
+        b[l] = (float)(-scale * (double)inverse[l] * sum_gh / n);
         if (l >= p->lanes) continue;
         sum_g_out[l] = (float)sum_g[l];
         sum_gh_out[l] = (float)sum_gh;
     }
+    repeat(mean_g, p->strip.period);
     repeat(a, p->strip.period);
     repeat(b, p->strip.period);
-    repeat(c, p->strip.period);
-    ls__cpu_strip_combine(g, x, dx, &p->strip, a, b, c);
+    ls__cpu_strip_combine(g, x, dx, &p->strip, mean_g, mean, a, b);
 }
 
 static void run_norm_grad(const cpu_call *call)
@@ -209,18 +207,17 @@ static void inference_strip(const cpu_call *call, const norm *m, const place *p)
 {
     const float *x = (const float *)ls__cpu_at(call, 0) + p->first;
     float *y = (float *)ls__cpu_at(call, 5) + p->first;
-    float weight[WIDE], bias[WIDE], mean[WIDE], variance[WIDE], scale[WIDE], shift[WIDE];
+    float weight[WIDE], bias[WIDE], mean[WIDE], variance[WIDE], scale[WIDE];
     load_lanes(ls__cpu_at(call, 1), p, weight);
     load_lanes(ls__cpu_at(call, 2), p, bias);
     load_lanes(ls__cpu_at(call, 3), p, mean);
     load_lanes(ls__cpu_at(call, 4), p, variance);
-    for (int l = 0; l < WIDE; l++) {
+    for (int l = 0; l < WIDE; l++)
         scale[l] = (float)((double)weight[l] / sqrt((double)variance[l] + m->epsilon));
-        shift[l] = bias[l] - mean[l] * scale[l];
-    }
+    repeat(mean, p->strip.period);
     repeat(scale, p->strip.period);
-    repeat(shift, p->strip.period);
-    ls__cpu_strip_apply(x, y, &p->strip, scale, shift, m->relu);
+    repeat(bias, p->strip.period);
+    ls__cpu_strip_apply(x, y, &p->strip, mean, scale, bias, m->relu);
 }
 
 static void run_inference(const cpu_call *call)

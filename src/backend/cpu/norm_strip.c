@@ -99,58 +99,62 @@ LS__CPU_CLONES void ls__cpu_strip_products(const float *g, const float *x, const
     }
 }
 
-LANES_INLINE void apply(const float *x, float *y, const strip *s, const float scale[STRIP_LANES],
-                        const float shift[STRIP_LANES], bool relu)
+LANES_INLINE void apply(const float *x, float *y, const strip *s, const float mean[STRIP_LANES],
+                        const float scale[STRIP_LANES], const float bias[STRIP_LANES], bool relu)
 {
-    lanes a, b, v;
+    lanes m, a, b, v;
+    lanes_load(&m, mean);
     lanes_load(&a, scale);
-    lanes_load(&b, shift);
+    lanes_load(&b, bias);
     for (int64_t n = 0; n < s->samples; n++, x += s->from_sample, y += s->from_sample) {
         int64_t i = 0;
         for (; i + LANES <= s->run; i += LANES) {
             lanes_load(&v, x + i);
-            v = v * a + b;
+            v = (v - m) * a + b;
             if (relu) lanes_relu(&v);
             lanes_store(y + i, &v);
         }
         if (i == s->run) continue;
-        lanes_load_some(&v, x + i, s->run - i, &zeros);
-        v = v * a + b;
+        lanes_load_some(&v, x + i, s->run - i, &m);
+        v = (v - m) * a + b;
         if (relu) lanes_relu(&v);
         lanes_store_some(y + i, &v, s->run - i);
     }
 }
 
 LS__CPU_CLONES void ls__cpu_strip_apply(const float *x, float *y, const strip *s,
+                                        const float mean[STRIP_LANES],
                                         const float scale[STRIP_LANES],
-                                        const float shift[STRIP_LANES], bool relu)
+                                        const float bias[STRIP_LANES], bool relu)
 {
     if (relu)
-        apply(x, y, s, scale, shift, true);
+        apply(x, y, s, mean, scale, bias, true);
     else
-        apply(x, y, s, scale, shift, false);
+        apply(x, y, s, mean, scale, bias, false);
 }
 
 LS__CPU_CLONES void ls__cpu_strip_combine(const float *g, const float *x, float *dx, const strip *s,
-                                          const float a[STRIP_LANES], const float b[STRIP_LANES],
-                                          const float c[STRIP_LANES])
+                                          const float mean_g[STRIP_LANES],
+                                          const float mean[STRIP_LANES], const float a[STRIP_LANES],
+                                          const float b[STRIP_LANES])
 {
-    lanes va, vb, vc, vg, vx;
+    lanes mg, mx, va, vb, vg, vx;
+    lanes_load(&mg, mean_g);
+    lanes_load(&mx, mean);
     lanes_load(&va, a);
     lanes_load(&vb, b);
-    lanes_load(&vc, c);
     for (int64_t n = 0; n < s->samples; n++) {
         int64_t at = n * s->from_sample, end = at + s->run;
         for (; at + LANES <= end; at += LANES) {
             lanes_load(&vg, g + at);
             lanes_load(&vx, x + at);
-            vg = va * vg + (vb * vx + vc);
+            vg = (vg - mg) * va + (vx - mx) * vb;
             lanes_store(dx + at, &vg);
         }
         if (at == end) continue;
-        lanes_load_some(&vg, g + at, end - at, &zeros);
-        lanes_load_some(&vx, x + at, end - at, &zeros);
-        vg = va * vg + (vb * vx + vc);
+        lanes_load_some(&vg, g + at, end - at, &mg);
+        lanes_load_some(&vx, x + at, end - at, &mx);
+        vg = (vg - mg) * va + (vx - mx) * vb;
         lanes_store_some(dx + at, &vg, end - at);
     }
 }

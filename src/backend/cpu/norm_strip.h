@@ -28,12 +28,12 @@ void ls__cpu_strip_squares(const float *x, const strip *s, const float mean[STRI
 void ls__cpu_strip_products(const float *g, const float *x, const strip *s,
                             const float mean[STRIP_LANES], double sum_g[STRIP_LANES],
                             double sum_gx[STRIP_LANES]);
-/* y = x scale + shift, rectified with relu; y may be x */
-void ls__cpu_strip_apply(const float *x, float *y, const strip *s, const float scale[STRIP_LANES],
-                         const float shift[STRIP_LANES], bool relu);
-/* dx = a g + b x + c; dx may be g */
+/* y = (x - mean) scale + bias, rectified with relu; y may be x */
+void ls__cpu_strip_apply(const float *x, float *y, const strip *s, const float mean[STRIP_LANES],
+                         const float scale[STRIP_LANES], const float bias[STRIP_LANES], bool relu);
+/* dx = (g - mean_g) a + (x - mean) b; dx may be g */
 void ls__cpu_strip_combine(const float *g, const float *x, float *dx, const strip *s,
-                           const float a[STRIP_LANES], const float b[STRIP_LANES],
-                           const float c[STRIP_LANES]);
+                           const float mean_g[STRIP_LANES], const float mean[STRIP_LANES],
+                           const float a[STRIP_LANES], const float b[STRIP_LANES]);
 
 #endif

@@ -5,6 +5,8 @@
  * process of one thread: it then uses the calling thread alone. */
 #include <omp.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "backend/cpu/compile.h"
 
@@ -16,8 +18,11 @@ const cpu_pool *ls__cpu_pool(void)
     return &pool;
 }
 
+/* LOCKSTEP_CPU_LAYOUT=plain: for tests, and to find out whether a layout is at fault. */
 static int block_of(dnnl_cpu_isa_t isa)
 {
+    const char *layout = getenv("LOCKSTEP_CPU_LAYOUT");
+    if (layout && strcmp(layout, "plain") == 0) return 1;
     if ((isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core) return 16;
     return (isa & dnnl_cpu_isa_sse41) == dnnl_cpu_isa_sse41 ? 8 : 1;
 }

@@ -1,0 +1,76 @@
+/* prog_cpu_bits THREADS: checksums of models' gradients and results, one line each, for comparison
+ * between numbers of threads, processes and alignments. Micro-batches that no tile divides. */
+#include "compare.h"
+#include "testing.h"
+
+#include <lockstep/nn.h>
+
+static void minimize(ls_graph *g, ls_tensor *z)
+{
+    ls_tensor *y = ls_input(g, "label");
+    ls_minimize(g, ls_cross_entropy(z, y), NULL);
+    ls_report(g, "accuracy", ls_accuracy(z, y));
+}
+
+static void mlp(ls_graph *g, void *user)
+{
+    (void)user;
+    ls_tensor *h = ls_relu(ls_linear(ls_scale(ls_input(g, "image"), 1 / 255.0f, 0), "fc1", 100));
+    minimize(g, ls_linear(ls_dropout(h, "drop", 0.2), "fc2", 10));
+}
+
+static ls_tensor *conv(ls_tensor *x, const char *name, int64_t channels, int stride, bool bias)
+{
+    ls_conv2d_options o = {
+        .channels = channels, .kernel = 3, .stride = stride, .padding = 1, .no_bias = !bias
+    };
+    return ls_conv2d(x, name, &o);
+}
+
+static void cnn(ls_graph *g, void *user)
+{
+    (void)user;
+    ls_tensor *x = ls_scale(ls_input(g, "image"), 1 / 128.0f, -1);
+    x = ls_max_pool2d(ls_relu(conv(x, "conv1", 32, 1, true)), 2);
+    x = ls_max_pool2d(ls_relu(conv(x, "conv2", 48, 1, true)), 2);
+    minimize(g, ls_linear(ls_flatten(x), "fc", 10));
+}
+
+static void resnet(ls_graph *g, void *user)
+{
+    (void)user;
+    ls_tensor *x = ls_scale(ls_input(g, "image"), 1 / 128.0f, -1);
+    x = ls_relu(ls_batch_norm(conv(x, "stem", 16, 1, false), "stem.norm"));
+    ls_tensor *y = ls_relu(ls_batch_norm(conv(x, "c1", 32, 2, false), "n1"));
+    y = ls_batch_norm(conv(y, "c2", 32, 1, false), "n2");
+    x = ls_relu(ls_add(y, ls_batch_norm(conv(x, "short", 32, 2, false), "n3")));
+    minimize(g, ls_linear(ls_global_avg_pool2d(x), "fc", 10));
+}
+
+int main(int argc, char **argv)
+{
+    static const ls_field fields[] = { { "image", LS_DTYPE_U8, 3, { 1, 28, 28 } },
+                                       { "label", LS_DTYPE_I32, 0, { 0 } } };
+    static ls_step_fn *const models[] = { mlp, cnn, resnet };
+    static const int64_t batches[] = { 1, 16, 75, 250 };
+    compare_backend(argc > 1 ? atoi(argv[1]) : 1);
+    for (int m = 0; m < 3; m++) {
+        for (int b = 0; b < 4; b++) {
+            for (int misaligned = 0; misaligned < 2; misaligned++) {
+                compare_options o = { .step = models[m],
+                                      .batch = batches[b],
+                                      .fields = fields,
+                                      .nfields = 2,
+                                      .run_step = 3,
+                                      .first = 16,
+                                      .misaligned = 3 * misaligned };
+                outcome left = compare_run_backend(&o);
+                if (!misaligned) printf("model %d batch %lld", m, (long long)batches[b]);
+                printf(" %016llx", (unsigned long long)compare_checksum(&left));
+                compare_free(&left);
+            }
+            printf("\n");
+        }
+    }
+    return 0;
+}
