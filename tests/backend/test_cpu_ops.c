@@ -141,7 +141,8 @@ static void check_on(const op_case *c, int64_t batch, int rank, const int64_t *s
                           .classes = 4,
                           .input_gradients = true,
                           .tolerance = tolerance };
-    for (o.misaligned = 0; o.misaligned < 2; o.misaligned++) compare_with_reference(&o);
+    o.misaligned = batch == 3;
+    compare_with_reference(&o);
     o.stage = LS_STAGE_EVALUATE;
     compare_with_reference(&o);
 }
