@@ -201,6 +201,15 @@ static void kill_victims(const command *c, int victim)
     if (victim == 2) kill(-c->pid, SIGKILL);
 }
 
+static void check_weights(const command *c, const char *signature)
+{
+    json_t *d = command_document(c);
+    const char *weights = text_at(d, "weights_xxh3");
+    if (strncmp(weights, signature, strlen(weights)) != 0)
+        fail_msg("%s is not the weights of %s", weights, signature);
+    json_decref(d);
+}
+
 /* A few kills here; LS_TEST_KILLS=50 for the long version. Every step is saved, so most kills
  * meet a save. */
 static void killed_again_and_again(void **state)
@@ -214,25 +223,29 @@ static void killed_again_and_again(void **state)
     char undisturbed[256], resumed[256], runs[LS_PATH_MAX];
     fit_signature(undisturbed, "--runs-dir %s --name steady --devices cpu:1 %s", folder, same);
     snprintf(runs, sizeof runs, "%s/battered", folder);
-    for (int i = 0; i < kills; i++) {
+    int round = 0; /* of a run that is killed until it comes to its end */
+    for (int i = 0, killed = 0; killed < kills; i++) {
         command c;
         command_init(&c, "prog_fit",
-                     "--json --threads-per-device 1 --log-level warn --runs-dir %s --name it "
+                     "--json --threads-per-device 1 --log-level warn --runs-dir %s --name run%d "
                      "--devices cpu:%d --slow-ms 5 %s",
-                     runs, 2 + i % 3, same);
+                     runs, round, 2 + i % 3, same);
         command_start(&c);
         ls__sleep_ms(120 + (i * 73) % 190);
         kill_victims(&c, i % 3);
         command_wait(&c);
-        bool done = c.code == 0; /* it was quicker */
-        if (!done && c.code != 128 + SIGKILL) fail_msg("exit code %d: %s", c.code, c.err);
-        if (i % 3 == 1 && !done) assert_non_null(strstr(c.err, "SIGKILL"));
+        if (c.code != 0 && c.code != 128 + SIGKILL) fail_msg("exit code %d: %s", c.code, c.err);
+        if (i % 3 == 1 && c.code != 0) assert_non_null(strstr(c.err, "SIGKILL"));
+        if (c.code == 0) /* it was quicker */
+            check_weights(&c, undisturbed);
+        round += c.code == 0;
+        killed += c.code != 0;
         double until = ls__now() + 2;
         while (somebody_works_in(runs) && ls__now() < until) ls__sleep_ms(10);
         assert_false(somebody_works_in(runs));
         command_free(&c);
     }
-    fit_signature(resumed, "--runs-dir %s --name it --devices cpu:2 %s", runs, same);
+    fit_signature(resumed, "--runs-dir %s --name run%d --devices cpu:2 %s", runs, round, same);
     assert_string_equal(resumed, undisturbed);
 }
 
