@@ -143,6 +143,22 @@ void ls__run_log_point(ls_run *run)
     ls__run_judge(run, "train");
 }
 
+/* One line for people: "step 633, epoch 3.00: val loss 0.41, accuracy 0.87 (best so far)". */
+static void tell_values(const ls_run *run, const char *stage)
+{
+    char text[512] = "";
+    size_t used = 0, prefix = strlen(stage) + 1;
+    for (int i = 0; i < run->nvalues && used < sizeof text; i++) {
+        if (!is_of_stage(run->values[i].name, stage)) continue;
+        int n = snprintf(text + used, sizeof text - used, "%s%s %.4g", used ? ", " : " ",
+                         run->values[i].name + prefix, run->values[i].value);
+        used += n > 0 ? (size_t)n : 0;
+    }
+    ls__log(LS__LOG_INFO, "step %lld, epoch %.2f: %s%s%s", (long long)run->step,
+            (double)run->position / (double)run->length, stage, text,
+            run->improved ? " (best so far)" : "");
+}
+
 void ls__run_validated(ls_run *run, const char *stage, const ls_values *values,
                        const ls_mode *modes)
 {
@@ -157,6 +173,7 @@ void ls__run_validated(ls_run *run, const char *stage, const ls_values *values,
     record_values(run, stage);
     ls__run_judge(run, stage);
     if (run->shared) return;
+    if (run->rank == 0) tell_values(run, stage);
     ls__run_call(run, LS__HOOK_VALIDATION_END);
 }
 

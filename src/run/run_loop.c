@@ -62,6 +62,9 @@ static void over(ls_run *run)
 static bool after_step(ls_run *run)
 {
     bool ends = run->reason != LS_STOP_NONE;
+    if (run->rank == 0 && run->step == run->start_step + 1)
+        ls__log(LS__LOG_DEBUG, "the first step was done %.0f ms after the start of the program",
+                (run->watch.mark - ls__world_started(run->world)) * 1e3);
     if (ends && run->reason == LS_STOP_REQUESTED) tell_request(run);
     ls__run_call(run, LS__HOOK_STEP_END);
     if (run->due_log) ls__run_log_point(run);

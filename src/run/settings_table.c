@@ -76,6 +76,12 @@ void *ls__setting_at(const ls__setting *row, const ls_run_options *options)
     return (char *)(uintptr_t)options + row->offset;
 }
 
+/* A number for people; the few that JSON's integers cannot hold are hexadecimal text. */
+static json_t *seed_value(uint64_t seed)
+{
+    return seed <= INT64_MAX ? json_integer((json_int_t)seed) : ls__json_u64(seed);
+}
+
 static json_t *mode_value(ls_mode mode)
 {
     return json_string(mode == LS_MODE_MAX ? "max" : mode == LS_MODE_MIN ? "min" : "auto");
@@ -104,7 +110,7 @@ json_t *ls__setting_value(const ls__setting *row, const ls_run_options *options)
     case LS__SETTING_INT64:
         return json_integer(*(const int64_t *)at);
     case LS__SETTING_SEED:
-        return ls__json_u64(*(const uint64_t *)at);
+        return seed_value(*(const uint64_t *)at);
     case LS__SETTING_DOUBLE:
         return ls__json_double(*(const double *)at);
     case LS__SETTING_TEXT:
