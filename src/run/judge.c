@@ -52,4 +52,5 @@ void ls__judge_restore(ls__judge *judge, const json_t *json)
     if (json_is_number(best)) judge->best = json_number_value(best);
     judge->best_step = json_integer_value(json_object_get(json, "best_step"));
     judge->waited = json_integer_value(json_object_get(json, "waited"));
+    if (judge->waited < 0) judge->waited = 0;
 }

@@ -118,10 +118,13 @@ json_t *ls__trainer_json(ls_run *run)
 
 /* --- reading --- */
 
-static bool whole_number(const json_t *document, const char *key, int64_t low)
+#define EXACT ((int64_t)1 << 53) /* no run counts further */
+
+static bool whole_number(const json_t *document, const char *key, int64_t low, int64_t high)
 {
     const json_t *value = json_object_get(document, key);
-    return json_is_integer(value) && json_integer_value(value) >= low;
+    return json_is_integer(value) && json_integer_value(value) >= low &&
+           json_integer_value(value) <= high;
 }
 
 ls_status ls__trainer_json_check(const json_t *document, const char *path)
@@ -132,16 +135,18 @@ ls_status ls__trainer_json_check(const json_t *document, const char *path)
                        schema ? schema : "(none)");
     static const struct {
         const char *key;
-        int64_t low;
-    } wanted[] = { { "step", 0 },
-                   { "position", 0 },
-                   { "updates", 0 },
-                   { "data_length", 1 },
-                   { "micro_batches", 1 } };
+        int64_t low, high;
+    } wanted[] = {
+        { "step", 0, EXACT },
+        { "position", 0, EXACT },
+        { "updates", 0, EXACT },
+        { "data_length", 1, EXACT },
+        { "micro_batches", 1, LS__MICRO_BATCHES_MAX },
+    };
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
-        if (!whole_number(document, wanted[i].key, wanted[i].low))
-            return ls_fail(LS_ERR_DATA, "%s/trainer.json: \"%s\" is missing or not a number", path,
-                           wanted[i].key);
+        if (!whole_number(document, wanted[i].key, wanted[i].low, wanted[i].high))
+            return ls_fail(LS_ERR_DATA, "%s/trainer.json: \"%s\" is missing or not such a number",
+                           path, wanted[i].key);
     if (!json_is_object(json_object_get(document, "configuration")))
         return ls_fail(LS_ERR_DATA, "%s/trainer.json: there is no configuration", path);
     return LS_OK;
