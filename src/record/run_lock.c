@@ -134,8 +134,13 @@ static ls_status take(int fd, const char *path, const char *what)
 {
     holder us, old;
     int result;
-    do result = flock(fd, LOCK_EX | LOCK_NB);
-    while (result != 0 && errno == EINTR);
+    /* A job whose supervisor was killed ends within a second or two; the same command typed
+     * again at once must not be refused because of it. */
+    double until = ls__now() + 2.5;
+    while ((result = flock(fd, LOCK_EX | LOCK_NB)) != 0) {
+        if (errno != EINTR && (errno != EWOULDBLOCK || ls__now() >= until)) break;
+        ls__sleep_ms(10);
+    }
     bool has_locks = result == 0 || errno == EWOULDBLOCK;
     int error = errno;
     this_process(&us);
