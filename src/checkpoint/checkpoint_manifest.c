@@ -89,7 +89,7 @@ ls_status ls__manifest_text(const ls__manifest *m, char **text)
 {
     *text = NULL;
     json_t *document = manifest_json(m);
-    uint64_t sum;
+    uint64_t sum = 0;
     ls_status status = document_sum(document, &sum);
     if (status == LS_OK) {
         json_object_set_new(document, "xxh3", ls__json_u64(sum));
@@ -177,7 +177,7 @@ static ls_status read_files(const char *path, json_t *files, ls__manifest *out)
 
 static ls_status check_sum(const char *path, json_t *document)
 {
-    uint64_t said, sum;
+    uint64_t said = 0, sum = 0;
     if (!ls__json_parse_u64(json_object_get(document, "xxh3"), &said))
         return bad(path, "no xxh3 of its own");
     json_object_del(document, "xxh3");

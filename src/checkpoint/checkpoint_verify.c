@@ -39,7 +39,7 @@ static ls_status verify_pieces(int fd, const char *path, const ls__manifest_file
     const ls__piece *pieces = file->pieces ? file->pieces : &whole;
     int n = file->pieces ? file->npieces : 1;
     for (int i = 0; i < n; i++) {
-        uint64_t sum;
+        uint64_t sum = 0;
         LS_TRY(sum_bytes(fd, path, pieces[i].nbytes, chunk, state, &sum));
         if (sum != pieces[i].xxh3)
             return ls_fail(LS_ERR_DATA,

@@ -179,7 +179,7 @@ static ls_status read_tensor(const char *path, const char *name, const json_t *e
     if (strlen(dtype) >= sizeof t->dtype) return bad_tensor(path, name, "unknown dtype");
     LS_TRY(read_shape(path, name, json_object_get(entry, "shape"), t));
     LS_TRY(read_offsets(path, name, json_object_get(entry, "data_offsets"), t));
-    int64_t nbytes;
+    int64_t nbytes = 0;
     LS_TRY(tensor_bytes(path, name, t, &nbytes));
     if (nbytes != t->end - t->begin)
         return ls_fail(LS_ERR_DATA,
@@ -322,8 +322,8 @@ ls_status ls__safetensors_open(const char *path, ls__safetensors *out)
 {
     *out = (ls__safetensors) { 0 };
     int fd;
-    int64_t file_bytes;
-    size_t nbytes;
+    int64_t file_bytes = 0;
+    size_t nbytes = 0;
     LS_TRY(open_file(path, &fd, &file_bytes));
     char *json = NULL;
     ls_status status;

@@ -225,7 +225,7 @@ static const char *const own_flags[] = { "runs-dir", "log-level", "json", "help"
 
 static ls_status resolve(const ls__options *o, int argc, char **argv, shown *s)
 {
-    const char *run, *runs_dir = "runs";
+    const char *run = NULL, *runs_dir = "runs";
     ls__options_string(o, "runs-dir", &runs_dir);
     LS_TRY(run_of(argc, argv, &run));
     return ls__checkpoint_resolve(runs_dir, run, s->path);

@@ -105,7 +105,7 @@ static ls_status read_stage(reader *r, const char *stage, json_t *members, ls__m
     json_object_foreach(members, key, value)
     {
         if (!json_is_number(value) && !json_is_null(value)) continue;
-        ls__metric_series *series;
+        ls__metric_series *series = NULL;
         char *name = ls__format("%s/%s", stage, key);
         if (!name) return LS_ERR_MEMORY;
         ls_status status = series_of(r, name, &series);

@@ -11,8 +11,7 @@ static void mutated_command_lines(void **state)
     static const char *const seeds[] = {
         "--batch-size\n64\n--lr=0.1\n--json\n--save-every\n0.5epoch\nruns/x",
         "--optimizer\nadamw\n--timeout=5min\n--grace-period\nnone\n--width\n-3\n--no-json",
-        "--keep-best=all\n--gradient-clip-val\n0\n--\n--data\n--data=x\n--seed="
-        "18446744073709551615",
+        "--keep-best=all\n--gradient-clip-val\n0\n--\n--data\n--seed=18446744073709551615",
         "--max_epochs\n3\n-h\n--early-stop=none\n--log-every=1e3s\n--min-delta=1e-3",
     };
     for (size_t i = 0; i < sizeof seeds / sizeof seeds[0]; i++)

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { NODES_MAX = 4096, FDS_MAX = 1024, ROOT = 0 };
+enum { NODES_MAX = 4096, FDS_MAX = 1024, NAME_SIZE = 256, ROOT = 0 };
 
 typedef enum op_kind { MAKE, REMOVE, RENAME, WRITE, RESIZE, SYNC, PROMISE } op_kind;
 
@@ -18,21 +18,21 @@ typedef enum op_kind { MAKE, REMOVE, RENAME, WRITE, RESIZE, SYNC, PROMISE } op_k
 typedef struct op {
     op_kind kind;
     int node;
-    char name[128], to[128]; /* MAKE, REMOVE, RENAME */
-    int made;                /* MAKE: the new node */
-    int64_t offset;          /* WRITE; RESIZE, PROMISE: the number */
+    char name[NAME_SIZE], to[NAME_SIZE]; /* MAKE, REMOVE, RENAME */
+    int made;                            /* MAKE: the new node */
+    int64_t offset;                      /* WRITE; RESIZE, PROMISE: the number */
     size_t nbytes;
     char *data;
 } op;
 
 typedef struct node {
     char kind; /* d, f, l */
-    char target[128];
+    char target[NAME_SIZE];
 } node;
 
 typedef struct dirent_model {
     int folder, node;
-    char name[128];
+    char name[NAME_SIZE];
 } dirent_model;
 
 typedef struct names {
@@ -125,7 +125,7 @@ static void record_write(crash_disk *d, int at, const void *data, size_t nbytes,
 }
 
 /* The folder's node and the last part of the name; *found = what has that name, -1 = nothing. */
-static int locate(crash_disk *d, const char *path, char name[128], int *found)
+static int locate(crash_disk *d, const char *path, char name[NAME_SIZE], int *found)
 {
     size_t n = strlen(d->root);
     check(strncmp(path, d->root, n) == 0, path);
@@ -135,9 +135,9 @@ static int locate(crash_disk *d, const char *path, char name[128], int *found)
         while (*part == '/') part++;
         size_t length = strcspn(part, "/");
         if (length == 0) break;
-        check(here >= 0 && length < 128, path);
+        check(here >= 0 && length < NAME_SIZE, path);
         folder = here;
-        snprintf(name, 128, "%.*s", (int)length, part);
+        snprintf(name, NAME_SIZE, "%.*s", (int)length, part);
         dirent_model *entry = look_up(&d->live, folder, name);
         here = entry ? entry->node : -1;
         part += length;
@@ -161,14 +161,14 @@ static int record_make(crash_disk *d, int folder, const char *name, char kind, c
 
 static void make_at(crash_disk *d, const char *path, char kind, const char *target)
 {
-    char name[128];
+    char name[NAME_SIZE];
     int found, folder = locate(d, path, name, &found);
     record_make(d, folder, name, kind, target);
 }
 
 static void remove_at(crash_disk *d, const char *path)
 {
-    char name[128];
+    char name[NAME_SIZE];
     int found, folder = locate(d, path, name, &found);
     op *o = record(d, REMOVE, folder);
     snprintf(o->name, sizeof o->name, "%s", name);
@@ -181,7 +181,7 @@ static int crash_open(void *user, const char *path, int flags, int mode)
 {
     crash_disk *d = user;
     pthread_mutex_lock(&d->lock);
-    char name[128];
+    char name[NAME_SIZE];
     int found, folder = locate(d, path, name, &found);
     int fd = open(path, flags, mode);
     if (fd >= 0) {
@@ -235,7 +235,7 @@ static int crash_rename(void *user, const char *from, const char *to)
 {
     crash_disk *d = user;
     pthread_mutex_lock(&d->lock);
-    char name[128], new_name[128];
+    char name[NAME_SIZE], new_name[NAME_SIZE];
     int found, folder = locate(d, from, name, &found);
     int new_folder = locate(d, to, new_name, &found);
     int result = rename(from, to);
@@ -307,7 +307,7 @@ static void scan(crash_disk *d, const char *path, int folder)
     DIR *dir = opendir(path);
     check(dir != NULL, path);
     for (const struct dirent *entry; (entry = readdir(dir));) {
-        char child[LS_PATH_MAX], target[128] = "";
+        char child[LS_PATH_MAX], target[NAME_SIZE] = "";
         struct stat info;
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
         check(ls__path_join(child, path, entry->d_name) == LS_OK, path);

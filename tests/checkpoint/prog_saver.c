@@ -19,8 +19,8 @@ int main(int argc, char **argv)
         return 1;
     }
     saved_job job = { .folder = argv[1], .size = atoi(argv[2]), .keep_last = 2, .keep_best = 1 };
-    for (;;) {
-        saved_save save = { ++step, fabs(sin((double)step)) };
+    for (step++;; step++) {
+        saved_save save = { step, fabs(sin((double)step)) };
         if (saved_run(&job, &save, 1, NULL) != LS_OK) return 1;
         printf("%lld\n", (long long)step);
         fflush(stdout);

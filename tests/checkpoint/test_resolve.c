@@ -19,7 +19,7 @@ static const char *under(const char *name)
 static void make_run(const char *name, const saved_save *saves, int n)
 {
     char folder[LS_PATH_MAX];
-    snprintf(folder, sizeof folder, "%s/checkpoints", under(name));
+    snprintf(folder, sizeof folder, "%.4000s/checkpoints", under(name));
     saved_job job = { .folder = folder, .size = 1, .keep_last = -1, .keep_best = 1 };
     if (n > 0)
         assert_ok(saved_run(&job, saves, n, NULL));
@@ -61,7 +61,7 @@ static void names(void **state)
     resolves("amber-fox-0412@100", under("amber-fox-0412/checkpoints/step-00000100"));
     snprintf(typed, sizeof typed, "%s", under("amber-fox-0412@best"));
     resolves(typed, under("amber-fox-0412/checkpoints/step-00000200"));
-    snprintf(typed, sizeof typed, "%s/", under("amber-fox-0412"));
+    snprintf(typed, sizeof typed, "%.4000s/", under("amber-fox-0412"));
     resolves(typed, under("amber-fox-0412/checkpoints/step-00000300"));
     snprintf(typed, sizeof typed, "%s", under("amber-fox-0412/checkpoints/step-00000100"));
     resolves(typed, typed);

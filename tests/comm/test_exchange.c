@@ -74,7 +74,7 @@ typedef struct result {
 /* Element i of the node over [first, first + span); false = absent. */
 static bool tree_value(const variant *v, int step, int first, int span, int64_t i, float *out)
 {
-    float left, right;
+    float left = 0, right = 0;
     if (first >= v->micro_batches) return false;
     if (span == 1) {
         if (!present(v, step, first)) return false;

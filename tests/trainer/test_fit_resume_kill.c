@@ -98,7 +98,7 @@ static void wait_for_only_run(const char *runs, char name[256])
 {
     char pattern[LS_PATH_MAX];
     glob_t found;
-    snprintf(pattern, sizeof pattern, "%s/*/checkpoints/last", runs);
+    snprintf(pattern, sizeof pattern, "%.3000s/*/checkpoints/last", runs);
     double until = ls__now() + 30;
     int status;
     while ((status = glob(pattern, 0, NULL, &found)) != 0 && ls__now() < until) ls__sleep_ms(5);
