@@ -49,9 +49,8 @@ def main():
     net = net.to(memory_format=form)
     if world > 1: net = nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=True)
     if o.compile: net = torch.compile(net)
-    fused = {"fused": True} if hasattr(torch.optim.AdamW(net.parameters()), "_step_supports_amp_scaling") else {}
-    try: optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, **fused)
-    except (TypeError, RuntimeError): optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+    try: optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, fused=True)
+    except (TypeError, RuntimeError): optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3) # before 2.4
     # Batches lie ready in memory: the peer pays for no loader.
     images = [torch.randn(batch, 1, 28, 28).to(memory_format=form) for _ in range(8)]
     labels = [torch.randint(0, 10, (batch,)) for _ in range(8)]
