@@ -11,7 +11,8 @@ int main(int argc, char **argv)
     static char mine[LINE], all[RANKS_MAX * LINE]; /* (LINE), (size, LINE) */
     char host[64] = "";
     ls_world *world;
-    ls_check(ls_world_init(&argc, &argv, NULL, &world)); /* starts the other ranks */
+    const ls_world_options options = { .summary = "Says hello from every rank.", .no_run = true };
+    ls_check(ls_world_init(&argc, &argv, &options, &world)); /* starts the other ranks */
 
     int rank = ls_world_rank(world), size = ls_world_size(world);
     gethostname(host, sizeof host - 1);

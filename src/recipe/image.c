@@ -129,7 +129,7 @@ int recipe_image_train(int argc, char **argv)
         { 0 },
     };
     const char *const defaults[] = {
-        "batch-size=256",   "max-epochs=6",         "lr=0.002", "schedule=cosine",
+        "batch-size=256",   "max-epochs=10",        "lr=0.002", "schedule=cosine",
         "warmup-steps=100", "monitor=val/accuracy", NULL
     };
     const ls_world_options options = { .summary = "Trains an image classifier on every device.",
