@@ -30,9 +30,9 @@ typedef struct ls_run ls_run;
 typedef void ls_hook(ls_run *run, void *user);
 
 /* Functions called at moments of a run, on every rank; each may be NULL. state (state_size bytes of
- * plain data, at most 1 MiB) is saved and restored; it must be the same on every rank.
- * checkpoint_saved: the step's state has been copied and is being written; ls_run_finish waits until
- * it is durable. Steps run on over epoch ends: the step that holds an epoch's last sample ends it. */
+ * plain data, at most 1 MiB) is saved and restored; it must be the same on every rank. Steps run on
+ * over epoch ends: the step that holds an epoch's last sample ends it. checkpoint_saved: the step's
+ * state has been copied and is being written; ls_run_finish waits until it is durable. */
 typedef struct ls_callback {
     const char *name;
     void *user, *state;
@@ -51,8 +51,9 @@ typedef struct ls_run_options {
     const char *resume;      /* NULL = "auto": goes on with this name's newest checkpoint or begins;
                                 "none"; or a RUN */
     ls_every log_every;      /* 0 = 50 steps */
-    ls_every save_every;     /* 0 = 1 epoch */
-    ls_every validate_every; /* 0 = 1 epoch */
+    ls_every save_every;     /* 0 = 1 epoch, and at the end; none: only the best, and at a stop by
+                                signal */
+    ls_every validate_every; /* 0 = 1 epoch, and at the end; none: not at all */
     struct {
         const ls_optimizer *kind; /* NULL = ls_adamw */
         double lr;                /* 0 = the optimizer's own default */
@@ -68,16 +69,16 @@ typedef struct ls_run_options {
         int64_t step_size;    /* step: lr is multiplied by gamma every so many steps; 0 = a third of
                                  the run */
         double gamma;         /* step: 0 = 0.1 */
-        double (*custom)(int64_t step, int64_t steps,
-                         void *user); /* a factor of lr; outranks kind */
+        /* A factor of lr; outranks kind. */
+        double (*custom)(int64_t step, int64_t steps, void *user);
         void *user;
     } schedule;
     double clip_norm; /* of the whole gradient; 0 = off */
     struct {
         const char *monitor; /* NULL = "val/loss" */
-        ls_mode
-            mode; /* auto: as the metric says; else more is better of names with "accuracy", less of
-                         all others */
+        /* auto: as the metric says; else more is better of names with "accuracy", and less of all
+         * others. */
+        ls_mode mode;
         int keep_best, keep_last; /* 0 = 1; LS_NONE = all */
     } checkpoint;
     struct {
@@ -118,14 +119,14 @@ typedef struct ls_run_result {
     char best_checkpoint[LS_PATH_MAX]; /* "" if none */
     char name[LS_RUN_NAME_MAX];
     char folder[LS_PATH_MAX];
-    double
-        samples_per_s; /* of this start, without its first step, validation and saves; 0 = no step */
-    double step_ms_median, step_ms_p95; /* of this start; 0 = no step */
-    uint64_t weights_xxh3; /* XXH3-64 of all parameters' bytes in the order of their names, without
-                               running statistics */
-    int64_t
-        peak_rss_bytes; /* most resident memory of any rank's process so far, shared memory that it
-                               touched included (getrusage's ru_maxrss) */
+    /* Of this start, without validation and saves; the first step counts for the median only. 0 =
+     * there was no step. */
+    double samples_per_s, step_ms_median, step_ms_p95;
+    /* XXH3-64 of all parameters' bytes in the order of their names, without running statistics. */
+    uint64_t weights_xxh3;
+    /* Most resident memory of any rank's process so far, shared memory that it touched included
+     * (getrusage's ru_maxrss). */
+    int64_t peak_rss_bytes;
 } ls_run_result;
 
 /* What a program prints on stdout at its end: with --json the document lockstep.fit/1 on one line,
@@ -138,8 +139,7 @@ typedef struct ls_batch {
     int64_t count;
     const int64_t *samples; /* (count) indices into the dataset */
     void *const *fields;    /* per field of the dataset: (count, ...) */
-    int64_t
-        first; /* position of its first sample in the global batch (training) or in the dataset */
+    int64_t first; /* position of its first sample in the global batch, or in the dataset */
 } ls_batch;
 
 /* [all] Flags of the command line outrank options. Borrows world, train, and what options' pointers
@@ -149,11 +149,12 @@ LS_NODISCARD ls_status ls_run_create(ls_world *world, ls_dataset *train,
 /* More state to save and restore, the same on every rank, at most 1 MiB; before the first
  * ls_run_next. */
 void ls_run_keep(ls_run *run, const char *name, void *data, size_t nbytes);
-bool ls_run_next(ls_run *run); /* [all] the first call loads; then logs, saves, agrees. false =
-                                  over, or failed: see finish */
-bool ls_run_micro_batch(ls_run *run,
-                        ls_batch *out);  /* this rank's next part of the step; false = done */
-bool ls_run_due_validation(ls_run *run); /* the same answer on every rank */
+/* [all] The first call loads; later ones log, save and stop. false = over, or failed: see finish. */
+bool ls_run_next(ls_run *run);
+/* This rank's next part of the step; false = done. */
+bool ls_run_micro_batch(ls_run *run, ls_batch *out);
+/* After ls_space_step: the same answer on every rank. */
+bool ls_run_due_validation(ls_run *run);
 /* [all] Walks this rank's chunks of data; metrics logged meanwhile go to stage; false = each sample
  * has been seen once and metrics are final. */
 bool ls_run_evaluate(ls_run *run, ls_dataset *data, const char *stage, ls_batch *out);
@@ -161,10 +162,11 @@ bool ls_run_evaluate(ls_run *run, ls_dataset *data, const char *stage, ls_batch 
  * without '/' gets the stage's prefix. At most 32 names of 63 bytes. Inside a micro-batch the sum's
  * bits do not depend on the number of devices. */
 void ls_run_log(ls_run *run, const char *name, double value, double weight);
-double ls_run_metric(const ls_run *run,
-                     const char *name); /* last agreed value of "val/loss"; NAN if none */
-void ls_run_stop(ls_run *run, const char *reason); /* any rank asks; all stop after the same step */
-int64_t ls_run_step(const ls_run *run);            /* finished optimizer steps */
+/* The last agreed value, by its full name, "val/loss"; NAN if none. */
+double ls_run_metric(const ls_run *run, const char *name);
+/* Any rank asks; all stop after the same step. */
+void ls_run_stop(ls_run *run, const char *reason);
+int64_t ls_run_step(const ls_run *run); /* finished optimizer steps */
 int64_t ls_run_epoch(const ls_run *run);
 const char *ls_run_folder(const ls_run *run);
 /* [all] Saves and frees; out may be NULL. Returns the first latched error. */

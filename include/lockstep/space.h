@@ -29,13 +29,15 @@ typedef struct ls_space_options {
 } ls_space_options;
 
 /* [all] One space per run, before the first ls_run_next; it is freed by ls_run_finish. Rank 0's
- * values count. */
+ * values count. Weight decay applies to all parameters by hand but those whose name ends with
+ * "bias"; a rule of the optimizer outranks that. */
 LS_NODISCARD ls_status ls_space_create(ls_run *run, const ls_space_options *options,
                                        ls_space **out);
-float *ls_space_values(ls_space *space); /* (count) write before the first step only */
-float *
-ls_space_grads(ls_space *space); /* (count) zero when a micro-batch begins; NULL for a graph's
-                                            model, see ls_model_gradients */
+/* (count) Write them before the first step only: rank 0, or every rank the same, since they may lie
+ * in memory that ranks share. */
+float *ls_space_values(ls_space *space);
+/* (count) Zero when a micro-batch begins. NULL for a graph's model: see ls_model_gradients. */
+float *ls_space_grads(ls_space *space);
 int64_t ls_space_count(const ls_space *space);
 /* Ends a micro-batch: its gradient is a mean over weight targets. grads NULL = those in
  * ls_space_grads. */

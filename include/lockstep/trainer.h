@@ -41,8 +41,10 @@ typedef void ls_predict_fn(void *user, int64_t index, const ls_outputs *outputs)
 LS_NODISCARD ls_status ls_predict(ls_model *model, ls_dataset *data, ls_predict_fn *each,
                                   void *user);
 
-/* A graph model in a loop of your own, on a space made with .model: computes the gradients of one micro-batch into the space and
- * ends the micro-batch there; logs "loss" and the reports. */
+/* A graph model in a loop of your own, on a space made with .model: computes the gradients of one
+ * micro-batch into the space and ends the micro-batch there; logs "loss" and the reports. A model
+ * with batch norm needs the run's norm_group. Metrics with a state of their own (ls_report_metric)
+ * are for evaluations: they are not computed in training. */
 void ls_model_gradients(ls_model *model, ls_space *space, const ls_batch *batch);
 
 #ifdef __cplusplus

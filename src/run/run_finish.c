@@ -23,7 +23,8 @@ static void leave_early(ls_run *run)
     if (run->phase == LS__RUN_STEPPED && run->due_log && run->status == LS_OK)
         ls__run_log_point(run);
     /* Saved without a reason to stop: the next start goes on. */
-    if (run->status == LS_OK && run->step > run->start_step) ls__run_save(run);
+    bool saves = run->settings.options.save_every.steps != LS_NONE;
+    if (run->status == LS_OK && run->step > run->start_step && saves) ls__run_save(run);
     if (run->status == LS_OK) run->reason = LS_STOP_REQUESTED;
     run->phase = LS__RUN_OVER;
 }

@@ -58,6 +58,17 @@ static void over(ls_run *run)
     ls__run_call(run, LS__HOOK_FIT_END);
 }
 
+/* A stop by signal is always saved, whatever the period: the same command goes on from it. */
+static bool is_save_due(const ls_run *run, bool ends)
+{
+    const ls_run_options *o = &run->settings.options;
+    if (run->due_save || run->reason == LS_STOP_SIGNAL) return true;
+    if (ends && o->save_every.steps != LS_NONE) return true;
+    if (run->improved) return o->checkpoint.keep_best != 0;
+    return !isnan(run->judged) &&
+           (o->checkpoint.keep_best > 1 || o->checkpoint.keep_best == LS_NONE);
+}
+
 /* Everything behind the step that is done. False when the run is over. */
 static bool after_step(ls_run *run)
 {
@@ -77,10 +88,7 @@ static bool after_step(ls_run *run)
         if (!run->shared && run->interval.count > 0) ls__run_log_point(run);
     }
     if (run->shared) return false;
-    bool best = run->improved ||
-                (run->settings.options.checkpoint.keep_best != 1 && run->judged == run->judged);
-    if (run->due_save || ends || (best && run->settings.options.checkpoint.keep_best != 0))
-        ls__run_save(run);
+    if (is_save_due(run, ends)) ls__run_save(run);
     if (run->shared) return false;
     if (ends) {
         over(run);
