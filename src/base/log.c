@@ -99,11 +99,21 @@ static size_t bytes_of_columns(const char *text, int columns)
     return i;
 }
 
+/* Where text that does not fit is cut: at a gap of two blanks, so that no number loses digits. */
+static size_t bytes_that_fit(const char *text, int columns)
+{
+    size_t n = bytes_of_columns(text, columns);
+    if (!text[n]) return n;
+    for (size_t i = n; i > 0; i--)
+        if (text[i] == ' ' && text[i - 1] == ' ') return i - 1;
+    return n;
+}
+
 /* One write: no flicker. One column stays free, or the terminal would wrap. */
 static void statusline_draw(void)
 {
     char out[sizeof erase_line + STATUSLINE_SIZE];
-    size_t n = bytes_of_columns(statusline, terminal_columns() - 1);
+    size_t n = bytes_that_fit(statusline, terminal_columns() - 1);
     memcpy(out, erase_line, sizeof erase_line - 1);
     memcpy(out + sizeof erase_line - 1, statusline, n);
     if (statusline[0]) write_all(STDERR_FILENO, out, sizeof erase_line - 1 + n);

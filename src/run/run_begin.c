@@ -3,6 +3,7 @@
  * bits. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -112,20 +113,17 @@ static void tell_cut(const ls_run *run)
     int s = run->micro_batches;
     int64_t unit = run->settings.options.norm_group, batch = run->settings.options.batch_size;
     int64_t units = (batch + unit - 1) / unit;
-    char even[128];
+    char even[128], who[192];
     ls__micro_batches_even(s, even);
     if (s == 1)
-        ls__log(LS__LOG_INFO,
-                "batches of %" PRId64
-                " in 1 micro-batch: 1 device gives these bits (--micro-batches at "
-                "the first start allows more)",
-                batch);
+        snprintf(who, sizeof who, "1 device gives");
+    else if (s == 2)
+        snprintf(who, sizeof who, "1 or 2 devices give");
     else
-        ls__log(LS__LOG_INFO,
-                "batches of %" PRId64
-                " in %d micro-batches: any 1 to %d devices give these bits, %s with "
-                "even shares",
-                batch, s, s, even);
+        snprintf(who, sizeof who, "1 to %d devices (evenly %s) give", s, even);
+    ls__log(LS__LOG_INFO, "batches of %" PRId64 " in %d micro-batch%s: %s these bits%s", batch, s,
+            s == 1 ? "" : "es", who,
+            s <= 2 && !run->resumed ? "; a larger --micro-batches allows more" : "");
     if (s % run->size != 0)
         ls__log(LS__LOG_WARN,
                 "%d micro-batches do not divide evenly over %d devices: some wait for others", s,
@@ -141,14 +139,14 @@ static void tell_cut(const ls_run *run)
 
 static void tell_start(const ls_run *run)
 {
-    const char *name = run->folder.name, *folder = run->folder.path;
-    ls__log(LS__LOG_INFO, "run %s in %s on %s", name, folder, ls__world_devices(run->world)->text);
-    tell_cut(run);
+    const char *name = run->folder.name;
     if (!run->resumed)
-        ls__log(LS__LOG_INFO, "begins at step 0; %" PRId64 " training samples", run->length);
+        ls__log(LS__LOG_INFO, "run %s begins in %s with %" PRId64 " training samples", name,
+                run->folder.path, run->length);
     else
-        ls__log(LS__LOG_INFO, "resumes from step %" PRId64 ", epoch %.2f (%s)", run->step,
-                (double)run->position / (double)run->length, run->resumed_path);
+        ls__log(LS__LOG_INFO, "run %s resumes from step %" PRId64 ", epoch %.2f (%s)", name,
+                run->step, (double)run->position / (double)run->length, run->resumed_path);
+    tell_cut(run);
 }
 
 static void tell_finished(const ls_run *run)

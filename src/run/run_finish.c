@@ -112,13 +112,7 @@ static void tell_end(ls_run *run)
 {
     bool stopped = run->status == LS_OK && run->reason == LS_STOP_SIGNAL;
     if (run->rank == 0) ls__world_progress(run->world, "");
-    if (stopped) {
-        ls__world_stopped(run->world, run->signal);
-        if (run->rank == 0)
-            ls__log(LS__LOG_INFO,
-                    "stopped after step %lld and saved; the same command goes on from there",
-                    (long long)run->step);
-    }
+    if (stopped) ls__world_stopped(run->world, run->signal); /* whose report says so */
     if (!run->record) return;
     if (run->status != LS_OK) {
         ls__world_position(run->world, run->step, "");

@@ -62,23 +62,31 @@ static void put_values(char *out, size_t size, const char *stage, const ls_value
     if (!values || values->count == 0) return;
     put(out, size, "%-6s", stage);
     for (int i = 0; i < values->count; i++)
-        put(out, size, " %s %.4g", values->items[i].name, values->items[i].value);
+        if (strcmp(values->items[i].name, "lr") != 0)
+            put(out, size, "  %s %.4g", values->items[i].name, values->items[i].value);
     put(out, size, "\n");
+}
+
+static void put_end(char *out, size_t size, const ls_run_result *r)
+{
+    put(out, size, "run %s: %" PRId64 " step%s", r->name, r->steps, r->steps == 1 ? "" : "s");
+    if (r->epochs > 0)
+        put(out, size, ", %" PRId64 " epoch%s", r->epochs, r->epochs == 1 ? "" : "s");
+    put(out, size, " (%s)\n", ls_stop_reason_name(r->reason));
 }
 
 static char *summary(const ls_run_result *r, const ls_values *test)
 {
     char text[8192] = "";
-    put(text, sizeof text, "run %s: %" PRId64 " steps, %" PRId64 " epochs (%s)\n", r->name,
-        r->steps, r->epochs, ls_stop_reason_name(r->reason));
+    put_end(text, sizeof text, r);
     put_values(text, sizeof text, "train", &r->train);
     put_values(text, sizeof text, "val", &r->val);
     put_values(text, sizeof text, "test", test);
     if (r->samples_per_s > 0)
-        put(text, sizeof text, "%.0f samples/s on %d device%s, %.2f ms a step\n", r->samples_per_s,
-            r->world_size, r->world_size == 1 ? "" : "s", r->step_ms_median);
-    put(text, sizeof text, "in %s\n", r->folder);
-    if (r->best_checkpoint[0]) put(text, sizeof text, "best   %s\n", r->best_checkpoint);
+        put(text, sizeof text, "speed   %.0f samples/s on %d device%s, %.2f ms a step\n",
+            r->samples_per_s, r->world_size, r->world_size == 1 ? "" : "s", r->step_ms_median);
+    put(text, sizeof text, "folder  %s\n", r->folder);
+    if (r->best_checkpoint[0]) put(text, sizeof text, "best    %s\n", r->best_checkpoint);
     return ls__strdup(text);
 }
 

@@ -132,15 +132,21 @@ static const char *origin_of(const ls__options *options, const char *name, char 
 void ls__launch_log(const ls__launch *launch, const ls__options *options, const ls__place *place)
 {
     const ls__device_plan *plan = &launch->plan;
+    static const char threads_name[] = "threads-per-device";
     char devices[80], threads[80];
-    origin_of(options, "threads-per-device", threads);
+    origin_of(options, threads_name, threads);
     if (place->by == LS__STARTED_BY_OTHERS || place->world_of_one)
         snprintf(devices, sizeof devices, "devices by WORLD_SIZE");
     else
         origin_of(options, "devices", devices);
+    char origins[164];
+    if (strcmp(devices, "devices by default") == 0 && !ls__options_origin(options, threads_name))
+        snprintf(origins, sizeof origins, "by default");
+    else
+        snprintf(origins, sizeof origins, "%s, %s", devices, threads);
     const char *s = plan->count == 1 ? "" : "s";
-    ls__log(LS__LOG_INFO, "1 node x %d device%s = %d rank%s: %s (%s, %s)%s%s", plan->count, s,
-            plan->count, s, plan->text, devices, threads, plan->hint[0] ? "; " : "", plan->hint);
+    ls__log(LS__LOG_INFO, "1 node x %d device%s = %d rank%s: %s (%s)%s%s", plan->count, s,
+            plan->count, s, plan->text, origins, plan->hint[0] ? "; " : "", plan->hint);
 }
 
 char **ls__command_line(void)
