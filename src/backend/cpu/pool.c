@@ -55,8 +55,19 @@ static ls_status make_engine(int threads)
     return LS_OK;
 }
 
+#if defined(__SANITIZE_ADDRESS__)
+/* LeakSanitizer crashes on threads that OpenMP keeps after main. */
+static void end_threads(void)
+{
+    omp_pause_resource_all(omp_pause_hard);
+}
+#endif
+
 ls_status ls__cpu_pool_open(int threads)
 {
+#if defined(__SANITIZE_ADDRESS__)
+    atexit(end_threads);
+#endif
     if (threads < 1) return ls_fail(LS_ERR_ARG, "%d threads", threads);
     free_engine(); /* of another number of threads: nothing is compiled for it any more */
     omp_set_num_threads(threads);
