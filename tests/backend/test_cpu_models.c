@@ -75,7 +75,7 @@ static void resnet(ls_graph *g, void *user)
     minimize(g, ls_linear(ls_global_avg_pool2d(x), "fc", m->classes), ls_input(g, "label"));
 }
 
-static const int64_t batches[] = { 1, 5, 131 };
+static const int64_t batches[] = { 1, 5, 67 };
 static const ls_stage stages[] = { LS_STAGE_TRAIN, LS_STAGE_EVALUATE, LS_STAGE_PREDICT };
 
 static void check_all(ls_step_fn *step, const ls_field *fields, int64_t width, double tolerance)
