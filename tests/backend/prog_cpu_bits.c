@@ -15,8 +15,10 @@ static void minimize(ls_graph *g, ls_tensor *z)
 static void mlp(ls_graph *g, void *user)
 {
     (void)user;
-    ls_tensor *h = ls_relu(ls_linear(ls_scale(ls_input(g, "image"), 1 / 255.0f, 0), "fc1", 100));
-    minimize(g, ls_linear(ls_dropout(h, "drop", 0.2), "fc2", 10));
+    ls_tensor *h = ls_relu(
+        ls_linear(ls_scale(ls_input(g, "image"), 1 / 255.0f, 0), "fc1", 1500)); /* large weights */
+    h = ls_relu(ls_linear(h, "fc2", 100));
+    minimize(g, ls_linear(ls_dropout(h, "drop", 0.2), "fc3", 10));
 }
 
 static ls_tensor *conv(ls_tensor *x, const char *name, int64_t channels, int stride, bool bias)

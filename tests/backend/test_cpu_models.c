@@ -123,6 +123,21 @@ static void test_resnet(void **state)
     check_all(resnet, colour_fields, 17, 1e-4);
 }
 
+/* Weights too large for tiles, and of a size that no block divides. */
+static void wide(ls_graph *g, void *user)
+{
+    (void)user;
+    ls_tensor *h = ls_relu(ls_linear(ls_flatten(ls_input(g, "image")), "fc1", 1100));
+    h = ls_relu(ls_linear(h, "fc2", 1013));
+    minimize(g, ls_linear(h, "fc3", 10), ls_input(g, "label"));
+}
+
+static void test_large_weights(void **state)
+{
+    (void)state;
+    check_all(wide, colour_fields, 0, 0);
+}
+
 static void test_bad_label(void **state)
 {
     (void)state;
@@ -144,9 +159,8 @@ static int open_backend(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mlp),
-        cmocka_unit_test(test_cnn),
-        cmocka_unit_test(test_resnet),
+        cmocka_unit_test(test_mlp),       cmocka_unit_test(test_cnn),
+        cmocka_unit_test(test_resnet),    cmocka_unit_test(test_large_weights),
         cmocka_unit_test(test_bad_label),
     };
     return cmocka_run_group_tests(tests, open_backend, NULL);

@@ -1,9 +1,6 @@
-/* linear and its gradients: oneDNN's matmul primitive, one call per tile.
- *
- * It packs what it must into the scratchpad, takes plain layouts as they are, and reaches 170 to
- * 230 GFLOP/s of a core at the tile's 32 to 64 rows (dnnl_sgemm: 110 to 220, and it allocates). The
- * gradient of the weights is summed over a lane's tiles by the primitive itself. */
-#include "backend/cpu/primitive.h"
+/* linear and its gradients, tile by tile. The gradient of the weights is summed over a lane's tiles
+ * by the primitive itself. */
+#include "backend/cpu/gemm.h"
 
 #include <string.h>
 
@@ -15,12 +12,6 @@ typedef struct gemm {
     int64_t features;
 } gemm;
 
-typedef struct gemm_shape {
-    int64_t m, n, k;
-    bool transpose_a, transpose_b;
-    bool bias, relu, sum;
-} gemm_shape;
-
 static void free_gemm(void *state)
 {
     gemm *g = state;
@@ -29,36 +20,6 @@ static void free_gemm(void *state)
         ls__cpu_primitive_free(&g->add[i]);
     }
     ls__free(g);
-}
-
-static ls_status describe_matrices(const gemm_shape *s, dnnl_memory_desc_t md[4])
-{
-    dnnl_dims_t a = { s->m, s->k }, b = { s->k, s->n }, c = { s->m, s->n }, bias = { 1, s->n };
-    LS_DNNL_TRY(
-        dnnl_memory_desc_init_by_tag(&md[0], 2, a, dnnl_f32, s->transpose_a ? dnnl_ba : dnnl_ab));
-    LS_DNNL_TRY(
-        dnnl_memory_desc_init_by_tag(&md[1], 2, b, dnnl_f32, s->transpose_b ? dnnl_ba : dnnl_ab));
-    LS_DNNL_TRY(dnnl_memory_desc_init_by_tag(&md[2], 2, c, dnnl_f32, dnnl_ab));
-    LS_DNNL_TRY(dnnl_memory_desc_init_by_tag(&md[3], 2, bias, dnnl_f32, dnnl_ab));
-    return LS_OK;
-}
-
-static ls_status make_gemm(const gemm_shape *s, cpu_primitive *out)
-{
-    dnnl_memory_desc_t md[4];
-    dnnl_matmul_desc_t desc;
-    dnnl_primitive_attr_t attr;
-    dnnl_primitive_desc_t pd = NULL;
-    LS_TRY(describe_matrices(s, md));
-    LS_DNNL_TRY(dnnl_matmul_desc_init(&desc, &md[0], &md[1], s->bias ? &md[3] : NULL, &md[2]));
-    LS_TRY(ls__cpu_attributes(s->sum, s->relu, &attr));
-    const int ids[] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS };
-    const dnnl_memory_desc_t *mds[] = { &md[0], &md[1], &md[2], &md[3] };
-    ls_status status = ls__cpu_describe_any(&desc, attr, NULL, &pd);
-    if (status == LS_OK) status = ls__cpu_primitive_create(pd, ids, mds, s->bias ? 4 : 3, out);
-    if (pd) dnnl_primitive_desc_destroy(pd);
-    dnnl_primitive_attr_destroy(attr);
-    return status;
 }
 
 static size_t largest_scratchpad(const gemm *g)
@@ -103,7 +64,7 @@ static ls_status add_rows(cpu_builder *b, gemm_shape shape, const ls_tensor *a,
     for (int i = 0; i < 2 && status == LS_OK; i++) {
         shape.m = rows[i];
         shape.bias = bias != NULL;
-        if (rows[i]) status = make_gemm(&shape, &g->set[i]);
+        if (rows[i]) status = ls__cpu_gemm_create(&shape, &g->set[i]);
     }
     if (status == LS_OK) status = ls__cpu_temporary(b, largest_scratchpad(g), &buffers[3]);
     if (status != LS_OK) {
@@ -118,6 +79,7 @@ ls_status ls__cpu_linear(cpu_builder *b, const cpu_task *task)
 {
     const ls__node *node = task->node;
     const ls_tensor *weight = node->in[1];
+    if (ls__cpu_large_weight(weight)) return ls__cpu_linear_large(b, task);
     gemm_shape shape = {
         .n = weight->shape[0], .k = weight->shape[1], .transpose_b = true, .relu = task->relu
     };
@@ -127,18 +89,12 @@ ls_status ls__cpu_linear(cpu_builder *b, const cpu_task *task)
 ls_status ls__cpu_linear_grad_x(cpu_builder *b, const cpu_task *task)
 {
     const ls_tensor *weight = task->node->in[1];
+    if (ls__cpu_large_weight(weight)) return ls__cpu_linear_large_grad_x(b, task);
     gemm_shape shape = { .n = weight->shape[1], .k = weight->shape[0] };
     return add_rows(b, shape, task->node->in[0], weight, NULL, task->out);
 }
 
 /* --- dw = g^T x, db = column sums of g --- */
-
-/* sums (features) = or += the columns of g (rows, features) */
-LS__CPU_CLONES static void add_columns(const float *g, float *sums, int64_t rows, int64_t features)
-{
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t i = 0; i < features; i++) sums[i] += g[r * features + i];
-}
 
 static void run_weight(const cpu_call *call)
 {
@@ -151,7 +107,7 @@ static void run_weight(const cpu_call *call)
     if (!g->biased) return;
     float *sums = ls__cpu_at(call, 4);
     if (begins) memset(sums, 0, (size_t)g->features * sizeof *sums);
-    add_columns(grad, sums, ls__cpu_extent_rows(call, &g->rows), g->features);
+    ls__cpu_add_columns(grad, sums, ls__cpu_extent_rows(call, &g->rows), g->features, g->features);
 }
 
 static ls_status make_weight_gemms(gemm *g, gemm_shape shape, const int64_t rows[2])
@@ -160,9 +116,9 @@ static ls_status make_weight_gemms(gemm *g, gemm_shape shape, const int64_t rows
         if (rows[i] == 0) continue;
         shape.k = rows[i];
         shape.sum = false;
-        LS_TRY(make_gemm(&shape, &g->set[i]));
+        LS_TRY(ls__cpu_gemm_create(&shape, &g->set[i]));
         shape.sum = true;
-        LS_TRY(make_gemm(&shape, &g->add[i]));
+        LS_TRY(ls__cpu_gemm_create(&shape, &g->add[i]));
     }
     return LS_OK;
 }
@@ -183,6 +139,7 @@ ls_status ls__cpu_linear_grad_weight(cpu_builder *b, const cpu_task *task)
 {
     const ls__node *node = task->node;
     const ls_tensor *grad = node->in[0], *x = node->in[1];
+    if (ls__cpu_large_weight(node->out[0])) return ls__cpu_linear_large_grad_weight(b, task);
     bool tiled = ls__cpu_tiled(b, grad) && ls__cpu_tiled(b, x);
     int buffers[5];
     LS_TRY(ls__cpu_read(b, grad, CPU_PLAIN, &buffers[0]));

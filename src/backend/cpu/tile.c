@@ -5,7 +5,7 @@
  * full speed of a core. Fewer have too much overhead per call and read all weights too often; with
  * more, or with more than some 20 MB of activations between forward and backward, the caches do not
  * hold them. */
-#include "backend/cpu/cpu.h"
+#include "backend/cpu/gemm.h"
 
 enum {
     TENSOR_BYTES = 13 << 18,
@@ -33,10 +33,13 @@ static void measure_values(const cpu_builder *b, int64_t *largest, int64_t *all)
     }
 }
 
-static int64_t parameter_bytes(const cpu_builder *b)
+/* Of parameters whose gradients are summed by lanes. */
+static int64_t lane_bytes(const cpu_builder *b)
 {
     int64_t nbytes = 1;
-    for (int i = 0; i < b->nparams; i++) nbytes += 4 * ls__cpu_count(b->params[i].tensor);
+    for (int i = 0; i < b->nparams; i++)
+        if (!ls__cpu_large_weight(b->params[i].tensor))
+            nbytes += 4 * ls__cpu_count(b->params[i].tensor);
     return nbytes;
 }
 
@@ -53,7 +56,7 @@ void ls__cpu_choose_tile(const cpu_builder *b, cpu_program *p)
     p->tile = tile < unit ? unit : tile;
     if (p->tile > p->batch) p->tile = p->batch;
     p->ntiles = (p->batch + p->tile - 1) / p->tile;
-    int64_t lanes = LANE_BYTES / parameter_bytes(b);
+    int64_t lanes = LANE_BYTES / lane_bytes(b);
     if (lanes < 2) lanes = 2;
     if (lanes > MOST_LANES) lanes = MOST_LANES;
     p->lanes = (int)(lanes < p->ntiles ? lanes : p->ntiles);

@@ -1,0 +1,27 @@
+/* Matrix products as steps use them: oneDNN's matmul primitive for one thread. */
+#ifndef LS_BACKEND_CPU_GEMM_H
+#define LS_BACKEND_CPU_GEMM_H
+
+#include "backend/cpu/primitive.h"
+
+/* c (m,n) = a (m,k) b (k,n) [+ bias (n)], rectified with relu; added to c with sum. */
+typedef struct gemm_shape {
+    int64_t m, n, k;
+    bool transpose_a, transpose_b;        /* a lies as (k,m), b as (n,k) */
+    int64_t a_stride, b_stride, c_stride; /* floats from row to row as they lie; 0 = dense */
+    bool bias, relu, sum;
+} gemm_shape;
+
+/* Arguments: a, b, c, then bias. */
+ls_status ls__cpu_gemm_create(const gemm_shape *s, cpu_primitive *out);
+
+/* Weights of a linear layer that are too large to be read once per tile, or to have a gradient per
+ * lane: such layers are whole steps over blocks of their output. */
+bool ls__cpu_large_weight(const ls_tensor *weight);
+cpu_lower_fn ls__cpu_linear_large, ls__cpu_linear_large_grad_x, ls__cpu_linear_large_grad_weight;
+
+/* sums (features) += the columns of g (rows, features), whose rows are stride floats apart. */
+void ls__cpu_add_columns(const float *g, float *sums, int64_t rows, int64_t features,
+                         int64_t stride);
+
+#endif
