@@ -150,6 +150,10 @@ ls_status saved_run(const saved_job *job, const saved_save *saves, int nsaves, l
     for (int r = 0; r < job->size; r++)
         if (r == 0 || r != job->silent) pthread_join(threads[r], NULL);
     if (store) test_store_destroy(store);
+    for (int r = 1; !job->silent && r < job->size; r++)
+        if (ranks[r].status != ranks[0].status)
+            return ls_fail(LS_ERR_INTERNAL, "rank 0 has status %d, rank %d has %d: %s",
+                           ranks[0].status, r, ranks[r].status, ranks[r].text);
     for (int r = 0; r < job->size; r++)
         if (ranks[r].status != LS_OK) return ls_fail(ranks[r].status, "%s", ranks[r].text);
     return LS_OK;

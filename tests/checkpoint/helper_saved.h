@@ -33,7 +33,8 @@ typedef struct saved_job {
 } saved_job;
 
 /* Creates checkpointers, saves each in turn and waits; statuses: (nsaves) rank 0's view of each
- * save; NULL = not wanted. The first failure of any rank, text included. */
+ * save; NULL = not wanted. The first failure of any rank, text included; LS_ERR_INTERNAL when ranks
+ * do not agree on it. */
 ls_status saved_run(const saved_job *job, const saved_save *saves, int nsaves, ls_status *statuses);
 /* Loads with size ranks and compares every element; a text of what differs, NULL = nothing. */
 const char *saved_check(const char *path, int64_t step, int size);

@@ -2,6 +2,7 @@
  * and the next save works. */
 #include "testing.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <unistd.h>
 
@@ -46,6 +47,15 @@ static void short_writes(void **state)
     fault_destroy(disk);
 }
 
+/* Nothing is left of a save that failed, but for a disk that takes no removal either. */
+static void assert_no_leftovers(int n)
+{
+    DIR *dir = opendir(folder);
+    for (const struct dirent *entry; (entry = readdir(dir));)
+        if (strncmp(entry->d_name, ".step-", 6) == 0) fail_msg("call %d: %s", n, entry->d_name);
+    closedir(dir);
+}
+
 /* Step 1 is there; the n-th call of saving 2 fails. false = there is no n-th call. */
 static bool nth_fails(fault_kind kind, int n, int size)
 {
@@ -70,6 +80,7 @@ static bool nth_fails(fault_kind kind, int n, int size)
                     kind == FAULT_FULL ? "No space left on device" : "Input/output error"))
             fail_msg("call %d: the text is: %s", n, ls_error_text());
     }
+    if (status != LS_OK && kind == FAULT_FULL) assert_no_leftovers(n);
     long long found = newest();
     if (found != 2 && !(found == 1 && status != LS_OK))
         fail_msg("call %d: status %d, and step %lld is the newest", n, status, found);

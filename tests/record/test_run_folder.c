@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -71,6 +72,7 @@ static pid_t hold(const char *name)
     assert_int_equal(pipe(ends), 0);
     pid_t pid = fork();
     if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* it must not outlive a test that fails */
         ls__run_folder folder;
         if (ls__run_folder_open(runs_dir, name, &folder) != LS_OK) _exit(1);
         if (write(ends[1], "x", 1) != 1) _exit(1);
