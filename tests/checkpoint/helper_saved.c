@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "helper_store.h"
 
 /* With gaps between tensors, as in a space whose tensors are aligned. */
@@ -132,6 +133,27 @@ static void *rank_main(void *user)
     return NULL;
 }
 
+/* Of all but the last save no name is left in the store. */
+static ls_status check_forgotten(test_store *store, const saved_job *job, int nsaves)
+{
+    for (int save = 1; save < nsaves; save++) {
+        for (int i = -2; i < job->size; i++) {
+            char key[64], *value;
+            size_t nbytes;
+            int n = snprintf(key, sizeof key, "checkpoint/1/%d/", save);
+            if (i < 0)
+                snprintf(key + n, sizeof key - (size_t)n, i == -2 ? "begin" : "done");
+            else
+                snprintf(key + n, sizeof key - (size_t)n, "rank/%d/0", i);
+            if (ls__store_get(test_store_client(store, 0), key, 1, &value, &nbytes) == LS_OK) {
+                ls__free(value);
+                return ls_fail(LS_ERR_INTERNAL, "the store still has %s", key);
+            }
+        }
+    }
+    return LS_OK;
+}
+
 ls_status saved_run(const saved_job *job, const saved_save *saves, int nsaves, ls_status *statuses)
 {
     pthread_t threads[SAVED_RANKS_MAX];
@@ -149,7 +171,10 @@ ls_status saved_run(const saved_job *job, const saved_save *saves, int nsaves, l
     }
     for (int r = 0; r < job->size; r++)
         if (r == 0 || r != job->silent) pthread_join(threads[r], NULL);
+    ls_status forgotten = LS_OK;
+    if (store && ranks[0].status == LS_OK) forgotten = check_forgotten(store, job, nsaves);
     if (store) test_store_destroy(store);
+    if (forgotten != LS_OK) return forgotten;
     for (int r = 1; !job->silent && r < job->size; r++)
         if (ranks[r].status != ranks[0].status)
             return ls_fail(LS_ERR_INTERNAL, "rank 0 has status %d, rank %d has %d: %s",

@@ -175,6 +175,26 @@ static void higher(void **state)
     assert_link("best", "step-00000005");
 }
 
+/* What the link names stays, even for a run that asks for no best one, or for another's. */
+static void best_stays(void **state)
+{
+    (void)state;
+    saved_job job = job_of(1);
+    job.keep_last = job.keep_best = 1;
+    job.monitor = "val/loss";
+    saved_save saves[] = { { 1, 0.5 }, { 2, 0.9 }, { 3, NAN }, { 4, NAN } };
+    assert_ok(saved_run(&job, saves, 2, NULL));
+    job.monitor = "val/accuracy";
+    assert_ok(saved_run(&job, saves + 2, 1, NULL));
+    assert_link("best", "step-00000001");
+    assert_true(there("step-00000001"));
+    job.keep_best = 0;
+    assert_ok(saved_run(&job, saves + 3, 1, NULL));
+    assert_link("best", "step-00000001");
+    assert_true(there("step-00000001"));
+    assert_false(there("step-00000003"));
+}
+
 /* The run went on from step 2: what was later is out of the way, and nothing is lost. */
 static void superseded(void **state)
 {
@@ -331,6 +351,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(find_newest, setup, teardown),
         cmocka_unit_test_setup_teardown(retention, setup, teardown),
         cmocka_unit_test_setup_teardown(higher, setup, teardown),
+        cmocka_unit_test_setup_teardown(best_stays, setup, teardown),
         cmocka_unit_test_setup_teardown(superseded, setup, teardown),
         cmocka_unit_test_setup_teardown(same_step_again, setup, teardown),
         cmocka_unit_test_setup_teardown(leftovers, setup, teardown),
