@@ -3,9 +3,7 @@
  * until the whole line has been found right. */
 #include "base/option.h"
 
-#include <ctype.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -22,6 +20,13 @@ ls__option *ls__option_find(const ls__options *o, const char *name, size_t lengt
             return &o->options[i];
     }
     return NULL;
+}
+
+const char **ls__option_names(const ls__options *o)
+{
+    const char **names = ls__alloc((size_t)o->count + 1, sizeof *names);
+    for (int i = 0; names && i < o->count; i++) names[i] = o->options[i].row.name;
+    return names;
 }
 
 static bool is_flag_name(const char *name)
@@ -141,10 +146,8 @@ static ls_status fail_unknown(const command_line *line, const char *word, size_t
 {
     char given[80];
     snprintf(given, sizeof given, "%.*s", (int)(length < 79 ? length : 79), word);
-    const ls__options *o = line->o;
-    const char **names = ls__alloc((size_t)o->count + 1, sizeof *names);
+    const char **names = ls__option_names(line->o);
     if (!names) return LS_ERR_MEMORY;
-    for (int i = 0; i < o->count; i++) names[i] = o->options[i].row.name;
     ls_status status = ls__option_unknown(given, names);
     ls__free(names);
     return status;
@@ -232,35 +235,6 @@ static ls_status read_command_line(ls__options *o, const ls_world_options *progr
     return status;
 }
 
-/* --- variables --- */
-
-/* "batch-size" -> "LOCKSTEP_BATCH_SIZE" */
-static void variable_of(const char *name, char out[64])
-{
-    int n = snprintf(out, 64, "LOCKSTEP_%s", name);
-    for (int i = 0; i < n; i++) out[i] = out[i] == '-' ? '_' : (char)toupper((unsigned char)out[i]);
-}
-
-/* An empty variable counts as unset. One that a flag outranks is not looked at: a flag must be a
- * way around a bad environment. */
-static ls_status read_variables(ls__options *o)
-{
-    for (int i = 0; i < o->count; i++) {
-        ls__option *option = &o->options[i];
-        if (option->origin || option->row.flag_only) continue;
-        char variable[64];
-        variable_of(option->row.name, variable);
-        const char *text = getenv(variable);
-        if (!text || !text[0]) continue;
-        ls__option_value value;
-        LS_TRY(ls__option_value_parse(&option->row, variable, text, &value));
-        option->origin = ls__format("variable %s", variable);
-        if (!option->origin) return LS_ERR_MEMORY;
-        option->value = value;
-    }
-    return LS_OK;
-}
-
 /* --- all of it --- */
 
 static void store_program_values(const ls__options *o)
@@ -296,7 +270,7 @@ ls_status ls__options_parse_only(int *argc, char ***argv, const ls_world_options
     LS_TRY_GOTO(build_table(o, program, only), status, failed);
     LS_TRY_GOTO(set_defaults(o, program), status, failed);
     LS_TRY_GOTO(read_command_line(o, program, argc, argv), status, failed);
-    LS_TRY_GOTO(read_variables(o), status, failed);
+    LS_TRY_GOTO(ls__option_read_variables(o), status, failed);
     store_program_values(o);
     *out = o;
     return LS_OK;

@@ -54,6 +54,12 @@ json_t *ls__options_json(const ls__options *o);
  * can say that it had no use for it. */
 const char *ls__options_first_set(const ls__options *o, ls__option_group group);
 
+/* Warns of variables that nobody reads but whose names are close to one that is read. */
+void ls__options_warn_misspelt(const ls__options *o);
+/* One of them, "NAME=value": true and a text when it is misspelt. */
+enum { LS__MISSPELT = 256 };
+bool ls__options_misspelt(const ls__options *o, const char *entry, char out[LS__MISSPELT]);
+
 /* "500" -> steps, "0.5epoch", "10min" ("30s", "2h"), "none". */
 bool ls__every_parse(const char *text, ls_every *out);
 void ls__every_text(ls_every every, char out[32]);

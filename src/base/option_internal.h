@@ -67,8 +67,16 @@ struct ls__options {
 /* The option of this name (length bytes); NULL when this program has none. */
 ls__option *ls__option_find(const ls__options *o, const char *name, size_t length);
 
+/* All of this program's, NULL-ended, freed by ls__free; NULL = no memory. */
+const char **ls__option_names(const ls__options *o);
+
 /* Fails with the text for an unknown flag: a suggestion from names (NULL-ended, without dashes),
  * or ours for another tool's spelling. given: with its dashes, without a value. */
 ls_status ls__option_unknown(const char *given, const char *const *names);
+/* Which of names somebody meant, by a misspelling or another tool's spelling; false = unknown. */
+bool ls__option_meant(const char *name, const char *const *names, char out[64]);
+
+/* Sets what no flag has set. */
+ls_status ls__option_read_variables(ls__options *o);
 
 #endif

@@ -26,11 +26,12 @@ static bool read_number(const char *text, double *out, const char **end)
     return isfinite(*out);
 }
 
+/* False leaves in errno whether it was beyond all numbers (ERANGE). */
 static bool read_whole_number(const char *text, int64_t *out)
 {
     const char *digits = text + (*text == '-' || *text == '+');
-    if (digits[0] == '\0' || digits[strspn(digits, "0123456789")] != '\0') return false;
     errno = 0;
+    if (digits[0] == '\0' || digits[strspn(digits, "0123456789")] != '\0') return false;
     *out = strtoll(text, NULL, 10);
     return errno == 0;
 }
@@ -142,7 +143,10 @@ static bool in_range(const ls__option_row *row, double x)
 static ls_status parse_int(const ls__option_row *row, const char *as_given, const char *text,
                            ls__option_value *out)
 {
-    if (!read_whole_number(text, &out->i)) return fail_value(row, as_given, text, "a whole number");
+    if (!read_whole_number(text, &out->i))
+        return fail_value(row, as_given, text,
+                          errno == ERANGE ? "a whole number of at most 18 digits"
+                                          : "a whole number");
     if (!in_range(row, (double)out->i)) return fail_range(row, as_given, text, (double)out->i);
     return LS_OK;
 }

@@ -160,6 +160,14 @@ static void plain_spelling(const char *given, char out[NAME_MAX_LENGTH + 1])
     out[n] = '\0';
 }
 
+bool ls__option_meant(const char *name, const char *const *names, char out[64])
+{
+    const char *ours = translate(name, names);
+    const char *meant = ours ? ours + 2 : ls__suggest(name, names);
+    if (meant) snprintf(out, 64, "%.*s", (int)strcspn(meant, " "), meant);
+    return meant != NULL;
+}
+
 ls_status ls__option_unknown(const char *given, const char *const *names)
 {
     char name[NAME_MAX_LENGTH + 1];

@@ -45,7 +45,8 @@ typedef struct ls__device_plan {
     char hint[96]; /* of a job that leaves CPUs idle: what to type; else "" */
 } ls__device_plan;
 
-enum { LS__DEVICES_MAX = 1024 };
+/* Far more ranks than CPUs are fine for tests; a thousand on two CPUs take the machine with them. */
+enum { LS__DEVICES_MAX = 1024, LS__DEVICES_PER_CPU = 32 };
 
 /* spec: "auto", "N", "cpu:N" ("gpu:...", "sim:..." and picks are LS_ERR_UNSUPPORTED with a text);
  * threads 0 = the default. Errors say what is there. */

@@ -56,6 +56,10 @@ static ls_status read_spec(const char *spec, const ls__cpus *cpus, int *count)
         return ls_fail(LS_ERR_CONFIG,
                        "--devices %.64s: at most %d devices on one machine (usable here: %d)", spec,
                        LS__DEVICES_MAX, cpus->usable);
+    if (*count > LS__DEVICES_PER_CPU * cpus->usable)
+        return ls_fail(LS_ERR_CONFIG,
+                       "--devices %.64s: at most %d devices here, %d for each usable CPU", spec,
+                       LS__DEVICES_PER_CPU * cpus->usable, LS__DEVICES_PER_CPU);
     return LS_OK;
 }
 

@@ -284,6 +284,12 @@ static bool wants_supervisor(const ls_world *world)
            (world->launch.plan.count > 1 || world->launch.max_restarts > 0);
 }
 
+static void tell_start(const ls_world *world, const ls__place *place)
+{
+    ls__options_warn_misspelt(world->options);
+    ls__launch_log(&world->launch, world->options, place);
+}
+
 /* This process becomes the supervisor; it comes back only when it cannot. */
 static ls_status supervise(ls_world *world)
 {
@@ -325,7 +331,7 @@ ls_status ls_world_init(int *argc, char ***argv, const ls_world_options *options
     ls_status status = read_request(world, argc, argv, &place);
     if (status == LS_OK && place.by != LS__STARTED_BY_US && world->rank == 0 &&
         !world->program.one_device && !world->program.never_launch)
-        ls__launch_log(&world->launch, world->options, &place);
+        tell_start(world, &place);
     bool usage = status != LS_OK;
     if (status == LS_OK) {
         if (wants_supervisor(world))

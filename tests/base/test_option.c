@@ -233,6 +233,42 @@ static void variables_count_when_no_flag_does(void **state)
     ls__options_free(l.o);
 }
 
+static void misspelt_variables_are_found(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *entry, *meant; /* NULL: nothing is said */
+    } cases[] = {
+        { "LOCKSTEP_BATCH_SISE=2", "LOCKSTEP_BATCH_SISE is not read; did you mean "
+                                   "LOCKSTEP_BATCH_SIZE?" },
+        { "LOCKSTEP_DEVICE=2", "did you mean LOCKSTEP_DEVICES?" },
+        { "LOCKSTEP_EPOCHS=2", "did you mean LOCKSTEP_MAX_EPOCHS?" },
+        { "LOCKSTEP_NUM_GPUS=2", "did you mean LOCKSTEP_DEVICES?" },
+        { "LOCKSTEP_WIDHT=2", "did you mean LOCKSTEP_WIDTH?" },
+        { "LOCKSTEP_WIDTH=2", NULL },
+        { "LOCKSTEP_BATCH_SIZE=2", NULL },
+        { "LOCKSTEP_PLUGIN_DIR=/opt", NULL },
+        { "LOCKSTEP_HELP=1", NULL },
+        { "LOCKSTEP_SOMEBODY_ELSES_WORD=1", NULL },
+        { "LOCKSTEP_BATCH_SISE=", NULL }, /* empty: unset */
+        { "LOCKSTEP_BATCH_SISE", NULL },
+        { "LOCKSTEP_=2", NULL },
+        { "LOCKSTEP__JOIN=2", NULL },
+        { "BATCH_SISE=2", NULL },
+    };
+    int64_t width = 1;
+    const ls_flag flags[] = { { "width", 'i', &width, "channels" }, { 0 } };
+    ls_world_options program = { .flags = flags };
+    line l;
+    assert_ok(parse(&l, &program, WORDS(NULL)));
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[LS__MISSPELT] = "";
+        assert_int_equal(ls__options_misspelt(l.o, cases[i].entry, text), cases[i].meant != NULL);
+        if (cases[i].meant) assert_non_null(strstr(text, cases[i].meant));
+    }
+    ls__options_free(l.o);
+}
+
 typedef struct settings {
     int64_t width;
     double rate;
@@ -569,6 +605,7 @@ int main(void)
         clean_test(wrong_lines_say_what_is_allowed),
         clean_test(other_tools_spellings_are_answered_with_ours),
         clean_test(variables_count_when_no_flag_does),
+        clean_test(misspelt_variables_are_found),
         clean_test(a_programs_flags_are_like_ours),
         clean_test(wrong_program_flags_are_the_programmers_error),
         clean_test(words_stay_where_they_are_expected),

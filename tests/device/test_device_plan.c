@@ -36,7 +36,7 @@ static void devices_are_chosen(void **state)
           "3 of 8 CPUs; --threads-per-device 2" },
         { 4, 2, "cpu:4", 0, 4, 1, false, "4 CPU devices with 1 thread each", "" },
         { 2, 2, "cpu:6", 0, 6, 1, false, "6 CPU devices with 1 thread each", "" },
-        { 16, 16, "1024", 0, 1024, 1, false, "1024 CPU devices with 1 thread each", "" },
+        { 32, 32, "1024", 0, 1024, 1, false, "1024 CPU devices with 1 thread each", "" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ls__cpus cpus = machine(3, cases[i].in_mask, cases[i].usable);
@@ -62,6 +62,7 @@ static void wrong_devices_say_what_is_here(void **state)
         { "10000", LS_ERR_CONFIG,
           "--devices 10000: at most 1024 devices on one machine (usable here: 2)" },
         { "cpu:99999999999999999999", LS_ERR_CONFIG, "at most 1024" },
+        { "cpu:65", LS_ERR_CONFIG, "at most 64 devices here, 32 for each usable CPU" },
         { "0", LS_ERR_CONFIG, "at least 1 (usable here: 2)" },
         { "cpu:0", LS_ERR_CONFIG, "at least 1" },
         { "cpu:", LS_ERR_CONFIG, "a whole number behind cpu:" },
