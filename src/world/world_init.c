@@ -1,12 +1,14 @@
 /* How a world comes to be: alone, as a rank of a supervisor, or as a rank that somebody else
  * started. Whatever a start costs is paid here by every program, every time: microseconds for one
  * device, one exec for several. */
+#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -123,6 +125,7 @@ static ls_status create_comm(ls_world *world)
 /* A rank that our supervisor started: everything is inherited, nothing is negotiated. */
 static ls_status join_supervisor(ls_world *world, const ls__place *place)
 {
+    prctl(PR_SET_NAME, program_invocation_short_name); /* exec of /proc/self/exe named it "exe" */
     struct stat info;
     if (fstat(place->socket_fd, &info) != 0 || !S_ISSOCK(info.st_mode))
         return ls_fail(LS_ERR_CONFIG, "the variable LOCKSTEP__JOIN is another process's; unset it");
