@@ -28,7 +28,9 @@
 #include "graph/ops.h"
 
 /* Compiles a function three times and picks one when the plugin is loaded. Bits do not depend on
- * which: sums keep a fixed number of partial sums, and products are not contracted. */
+ * which: sums keep a fixed number of partial sums, and products are not contracted. Not with Clang
+ * 14, whose clones in several files do not link; there the loops are for the least instruction set.
+ */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define LS__CPU_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -274,7 +276,9 @@ cpu_lower_fn ls__cpu_user_op;
 /* Blocked to plain and back (reorder.c). */
 ls_status ls__cpu_reorder(cpu_builder *b, const ls_tensor *x, int from, int to, cpu_layout target,
                           bool tiled);
-/* out = the sum of the lanes' parts, in order, count floats each (reduce.c); a finisher. */
+/* out += x */
+void ls__cpu_add_floats(float *out, const float *x, int64_t n);
+/* out = the sum of the lanes' parts, in order, count floats each (cpu_reduce.c); a finisher. */
 ls_status ls__cpu_finish_sum(cpu_builder *b, int lanes, int out, int64_t count,
                              const ls_tensor *written);
 

@@ -249,11 +249,6 @@ ls_status ls__cpu_conv2d_grad_x(cpu_builder *b, const cpu_task *task)
 
 /* --- gradient for the weights --- */
 
-LS__CPU_CLONES static void add_floats(float *out, const float *x, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) out[i] += x[i];
-}
-
 /* The first tile of a lane writes where the others add. */
 static void run_grad_weight(const cpu_call *call)
 {
@@ -268,8 +263,8 @@ static void run_grad_weight(const cpu_call *call)
     pointers[n] = ls__cpu_at(call, 3);
     ls__cpu_primitive_run(&c->tile[call->tail], call, pointers);
     if (begins) return;
-    add_floats(weights, fresh, c->weights);
-    if (c->biased) add_floats(bias, fresh_bias, c->channels);
+    ls__cpu_add_floats(weights, fresh, c->weights);
+    if (c->biased) ls__cpu_add_floats(bias, fresh_bias, c->channels);
 }
 
 /* Where a step sums: lanes, then a buffer for the whole that a finisher fills. */

@@ -9,7 +9,7 @@ typedef struct lane_sum {
     size_t stride; /* bytes from lane to lane */
 } lane_sum;
 
-LS__CPU_CLONES static void add_floats(float *out, const float *x, int64_t n)
+LS__CPU_CLONES void ls__cpu_add_floats(float *out, const float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) out[i] += x[i];
 }
@@ -34,7 +34,8 @@ static void run_lane_sum(const cpu_call *call)
     }
     add_two(out + begin, first, second, n);
     for (int lane = 2; lane < s->lanes; lane++)
-        add_floats(out + begin, (const float *)(parts + (size_t)lane * s->stride) + begin, n);
+        ls__cpu_add_floats(out + begin, (const float *)(parts + (size_t)lane * s->stride) + begin,
+                           n);
 }
 
 ls_status ls__cpu_finish_sum(cpu_builder *b, int lanes, int out, int64_t count,
