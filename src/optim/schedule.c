@@ -53,7 +53,7 @@ ls_status ls__schedule_check(const ls_run_options *options, int64_t steps)
                      (kind == LS_SCHEDULE_STEP && !options->schedule.step_size);
     if (needs_end && steps <= 0)
         return ls_fail(LS_ERR_CONFIG,
-                       "the %s schedule needs the run's length: set max_steps or max_epochs",
+                       "the %s schedule needs the run's length: set --max-steps or --max-epochs",
                        names[kind]);
     return LS_OK;
 }

@@ -39,6 +39,13 @@ static ls_status check_tensors(const ls__space_description *d)
     return LS_OK;
 }
 
+static ls_status check_states(const ls_space *space)
+{
+    if (space->nstates <= STATES_MAX) return LS_OK;
+    return ls_fail(LS_ERR_ARG, "optimizer %s: %d states; at most %d", space->kind->name,
+                   space->nstates, STATES_MAX);
+}
+
 static ls_status copy_tensors(ls_space *space, const ls__space_description *d)
 {
     const ls_run_options *options = ls__run_options(space->run);
@@ -64,11 +71,36 @@ static ls_status copy_tensors(ls_space *space, const ls__space_description *d)
     return LS_OK;
 }
 
+/* What the machine's ranks will hold between them, besides activations and data. Refused here, in
+ * words, rather than by a signal in the middle of the run. */
+static ls_status check_memory(const ls_space *space, int64_t gradient_bytes)
+{
+    const ls_run *run = space->run;
+    double unit = 1 << 20, params = (double)space->count * sizeof(float) / unit;
+    double states = params * space->nstates;
+    double gradients = (double)gradient_bytes / unit;
+    double copies = params * (1 + space->nstates); /* of the checkpoints' writers */
+    double sum = params + states + gradients + copies;
+    double limit = (double)ls__world_cpus(run->world)->memory / unit;
+    if (space->exchange) /* else a first guess */
+        ls__log(LS__LOG_DEBUG,
+                "memory of all ranks: parameters %.1f MiB, optimizer %.1f, gradients %.1f, copies "
+                "for checkpoints %.1f",
+                params, states, gradients, copies);
+    if (limit <= 0 || sum < limit) return LS_OK;
+    return ls_fail(LS_ERR_MEMORY,
+                   "this run needs %.0f MiB for parameters, gradients and optimizer, and %.0f are "
+                   "allowed here; use fewer --micro-batches per device or a smaller model",
+                   sum, limit);
+}
+
 static ls_status make_exchange(ls_space *space, ls__parallel_fn *parallel)
 {
     ls_run *run = space->run;
     const ls_run_options *options = ls__run_options(run);
     size_t n = (size_t)space->ntensors;
+    /* One gradient a rank at least: before anything is touched, which takes long. */
+    LS_TRY(check_memory(space, space->count * (int64_t)sizeof(float) * run->size));
     ls__segment *segments = ls__alloc(n, sizeof *segments);
     int *buckets = ls__alloc(n, sizeof *buckets);
     ls_status status = segments && buckets ? LS_OK : LS_ERR_MEMORY;
@@ -102,10 +134,6 @@ done:
 static ls_status make_states(ls_space *space)
 {
     space->nranges = ls__exchange_owned(space->exchange, &space->ranges);
-    space->nstates = ls__optimizer_states(space->kind);
-    if (space->nstates > STATES_MAX)
-        return ls_fail(LS_ERR_ARG, "optimizer %s: %d states; at most %d", space->kind->name,
-                       space->nstates, STATES_MAX);
     size_t n = (size_t)space->nranges;
     space->state_at = ls__alloc(n, sizeof *space->state_at);
     space->saved_ranges = ls__alloc(n, sizeof *space->saved_ranges);
@@ -128,28 +156,6 @@ static ls_status make_states(ls_space *space)
     return space->whole ? LS_OK : LS_ERR_MEMORY;
 }
 
-/* What the machine's ranks will hold between them, besides activations and data. Refused here, in
- * words, rather than by a signal in the middle of the run. */
-static ls_status check_memory(const ls_space *space)
-{
-    const ls_run *run = space->run;
-    double unit = 1 << 20, params = (double)space->count * sizeof(float) / unit;
-    double states = params * space->nstates;
-    double gradients = (double)ls__exchange_gradient_bytes(space->exchange) / unit;
-    double copies = params * (1 + space->nstates); /* of the checkpoints' writers */
-    double sum = params + states + gradients + copies;
-    double limit = (double)ls__world_cpus(run->world)->memory / unit;
-    ls__log(LS__LOG_DEBUG,
-            "memory of all ranks: parameters %.1f MiB, optimizer %.1f, gradients %.1f, copies for "
-            "checkpoints %.1f",
-            params, states, gradients, copies);
-    if (limit <= 0 || sum < limit) return LS_OK;
-    return ls_fail(LS_ERR_MEMORY,
-                   "this run needs %.0f MiB for parameters, gradients and optimizer, and %.0f are "
-                   "allowed here; use fewer --micro-batches per device or a smaller model",
-                   sum, limit);
-}
-
 ls_status ls__space_create_described(ls_run *run, const ls__space_description *description,
                                      ls_space **out)
 {
@@ -167,11 +173,13 @@ ls_status ls__space_create_described(ls_run *run, const ls__space_description *d
     space->init = description->init;
     space->user = description->user;
     space->waited = true;
+    space->nstates = ls__optimizer_states(space->kind);
     ls_status status;
+    LS_TRY_GOTO(check_states(space), status, failed);
     LS_TRY_GOTO(copy_tensors(space, description), status, failed);
     LS_TRY_GOTO(make_exchange(space, description->parallel), status, failed);
     LS_TRY_GOTO(make_states(space), status, failed);
-    LS_TRY_GOTO(check_memory(space), status, failed);
+    LS_TRY_GOTO(check_memory(space, ls__exchange_gradient_bytes(space->exchange)), status, failed);
     run->space = *out = space;
     return LS_OK;
 failed:

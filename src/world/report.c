@@ -197,7 +197,7 @@ void ls__report_hint(const ls__report *report, char out[512])
 {
     ls__verdict verdict = ls__report_verdict(&report->end);
     out[0] = '\0';
-    if (verdict == LS__VERDICT_OUT_OF_MEMORY) {
+    if (report->end.out_of_memory) { /* of others the text says what to do */
         snprintf(out, 512, "fewer devices or a smaller --batch-size need less memory");
     } else if (verdict == LS__VERDICT_SIGNALLED || verdict == LS__VERDICT_FAILED ||
                verdict == LS__VERDICT_NODE_LOST || verdict == LS__VERDICT_HUNG ||

@@ -67,7 +67,7 @@ static void schedules_without_an_end_are_refused(void **state)
     ls_run_options o = { .schedule.kind = LS_SCHEDULE_COSINE };
     assert_fails(ls__schedule_check(&o, 0), LS_ERR_CONFIG, "cosine schedule needs");
     o.schedule.kind = LS_SCHEDULE_STEP;
-    assert_fails(ls__schedule_check(&o, 0), LS_ERR_CONFIG, "max_steps");
+    assert_fails(ls__schedule_check(&o, 0), LS_ERR_CONFIG, "max-steps");
     o.schedule.step_size = 10;
     assert_ok(ls__schedule_check(&o, 0));
     o.schedule.step_size = -3;

@@ -145,7 +145,7 @@ static void wrong_values_of_a_program_are_refused_by_name(void **state)
     fails(&(ls_run_options) { .save_every = { .seconds = -1 } }, "save_every");
     fails(&(ls_run_options) { .name = "" }, "name");
     fails(&(ls_run_options) { .max_epochs = LS_NONE, .schedule = { .kind = LS_SCHEDULE_COSINE } },
-          "max_epochs");
+          "max-epochs");
 }
 
 static void a_label_says_where_the_value_comes_from(void **state)
