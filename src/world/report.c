@@ -158,6 +158,14 @@ static void whole_job_text(const ls__report *report, char *out)
     }
 }
 
+/* What is wrong before the first step (a flag, a file) is wrong for every rank: which of them was the
+ * first to say so would only hide the text. */
+static bool names_rank(const ls__report *report)
+{
+    return report->size > 1 &&
+           (report->step >= 0 || ls__report_verdict(&report->end) != LS__VERDICT_USAGE);
+}
+
 void ls__report_text(const ls__report *report, char out[LS__REPORT_TEXT])
 {
     const ls__end *end = &report->end;
@@ -185,7 +193,7 @@ void ls__report_text(const ls__report *report, char out[LS__REPORT_TEXT])
                  who, end->pid, step);
     } else if (end->kind == LS__END_ABORT) {
         snprintf(out, LS__REPORT_TEXT, "%s ended the job%s: %s", who, step, end->said);
-    } else if (report->size > 1) {
+    } else if (names_rank(report)) {
         snprintf(out, LS__REPORT_TEXT, "%s failed%s: %s", who, step, end->said);
     } else {
         snprintf(out, LS__REPORT_TEXT, "%s%s%s", step + (step[0] == ' '), step[0] ? ": " : "",

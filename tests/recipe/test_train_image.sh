@@ -56,6 +56,11 @@ refused() {
 refused 2 'mlp, cnn and resnet' train image --data "$data" --model vgg --devices 1
 refused 2 'dataset-fashion-mnist' train image --devices 1
 refused 2 "$work/nowhere" train image --data "$work/nowhere" --devices 2
+mkdir small
+cp "$data"/train-* small
+{ printf '\0\0\10\3'; u32 2; u32 16; u32 16; head -c 512 /dev/zero; } >small/t10k-images-idx3-ubyte
+{ printf '\0\0\10\1'; u32 2; head -c 2 /dev/zero; } >small/t10k-labels-idx1-ubyte
+refused 2 'images are 28x28, the test images 16x16' train image --data small --devices 1
 refused 2 'did you mean --batch-size' train image --data "$data" --batch-sise 64
 refused 2 'batch-size' train image --data "$data" --batch-size 0
 refused 2 'no-such-run' eval no-such-run --devices 1

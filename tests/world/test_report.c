@@ -148,6 +148,24 @@ static void ends_have_one_name_each(void **state)
     }
 }
 
+/* Before the first step a wrong flag or file is everybody's. */
+static void usage_names_no_rank(void **state)
+{
+    (void)state;
+    ls__report report = {
+        .end = { .kind = LS__END_STATUS, .rank = 1, .status = LS_ERR_DATA, .said = "x.idx: empty" },
+        .size = 2,
+        .step = -1,
+        .checkpoint = ""
+    };
+    char text[LS__REPORT_TEXT];
+    ls__report_text(&report, text);
+    assert_string_equal(text, "x.idx: empty");
+    report.end.status = LS_ERR_IO;
+    ls__report_text(&report, text);
+    assert_string_equal(text, "rank 1 failed: x.idx: empty");
+}
+
 static void broken_text_is_mended(void **state)
 {
     (void)state;
@@ -243,6 +261,7 @@ static void memory_kills_are_counted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(ends_have_one_name_each),
+                                        cmocka_unit_test(usage_names_no_rank),
                                         cmocka_unit_test(broken_text_is_mended),
                                         cmocka_unit_test(reports_go_where_they_can),
                                         cmocka_unit_test(memory_kills_are_counted) };
