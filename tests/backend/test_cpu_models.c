@@ -102,14 +102,12 @@ static void test_mlp(void **state)
 {
     (void)state;
     check_all(mlp, flat_fields, 1, 0);
-    check_all(mlp, flat_fields, 16, 0);
     check_all(mlp, flat_fields, 37, 0);
 }
 
 static void test_cnn(void **state)
 {
     (void)state;
-    check_all(cnn, image_fields, 1, 0);
     check_all(cnn, image_fields, 5, 0);
     check_all(cnn, image_fields, 16, 0);
     check_all(cnn, image_fields, 19, 0);
@@ -119,7 +117,6 @@ static void test_resnet(void **state)
 {
     (void)state;
     check_all(resnet, colour_fields, 3, 1e-4);
-    check_all(resnet, colour_fields, 16, 1e-4);
     check_all(resnet, colour_fields, 17, 1e-4);
 }
 

@@ -289,6 +289,31 @@ static void test_many_targets(void **state)
         }
 }
 
+/* Scores far apart: the exponentials of most underflow. */
+static void many_classes(ls_graph *g, void *user)
+{
+    (void)user;
+    ls_tensor *z = ls_scale(ls_input(g, "x"), 90, 0);
+    ls_output(g, "scores", z);
+    ls_tensor *w = ls_linear(ls_scale(ls_input(g, "x"), 1, 0), "fc", 301);
+    ls_minimize(g, ls_cross_entropy(ls_add(z, w), ls_input(g, "label")), NULL);
+}
+
+static void test_many_classes(void **state)
+{
+    (void)state;
+    const ls_field fields[] = { { "x", LS_DTYPE_F32, 1, { 301 } },
+                                { "label", LS_DTYPE_I32, 0, { 0 } } };
+    compare_options o = { .step = many_classes,
+                          .batch = 67,
+                          .fields = fields,
+                          .nfields = 2,
+                          .classes = 301,
+                          .input_gradients = true,
+                          .tolerance = 1e-5 };
+    compare_with_reference(&o);
+}
+
 static void integers(ls_graph *g, void *user)
 {
     (void)user;
@@ -353,11 +378,11 @@ static int open_backend(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_linear),       cmocka_unit_test(test_conv2d),
-        cmocka_unit_test(test_pools),        cmocka_unit_test(test_batch_norm),
-        cmocka_unit_test(test_elementwise),  cmocka_unit_test(test_whole_steps),
-        cmocka_unit_test(test_many_targets), cmocka_unit_test(test_integer_inputs),
-        cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_linear),         cmocka_unit_test(test_conv2d),
+        cmocka_unit_test(test_pools),          cmocka_unit_test(test_batch_norm),
+        cmocka_unit_test(test_elementwise),    cmocka_unit_test(test_whole_steps),
+        cmocka_unit_test(test_many_targets),   cmocka_unit_test(test_many_classes),
+        cmocka_unit_test(test_integer_inputs), cmocka_unit_test(test_nan),
     };
     return cmocka_run_group_tests(tests, open_backend, NULL);
 }
