@@ -112,12 +112,11 @@ static void tell_end(ls_run *run)
 {
     bool stopped = run->status == LS_OK && run->reason == LS_STOP_SIGNAL;
     if (run->rank == 0) ls__world_progress(run->world, "");
+    ls__world_position(run->world, run->step, "");
     if (stopped) ls__world_stopped(run->world, run->signal); /* whose report says so */
     if (!run->record) return;
-    if (run->status != LS_OK) {
-        ls__world_position(run->world, run->step, "");
+    if (run->status != LS_OK)
         ls__record_event(run->record, "failed", json_pack("{s:s}", "text", run->text));
-    }
     if (ls__record_close(run->record) != LS_OK)
         ls__log(LS__LOG_WARN, "metrics are incomplete: %s", ls_error_text());
     run->record = NULL;

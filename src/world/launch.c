@@ -83,6 +83,20 @@ static ls_status read_report(const ls__options *options, ls__launch *out)
     return absolute(report, out->report);
 }
 
+void ls__launch_guess(int argc, char *const *argv, ls__launch *out)
+{
+    const char *json = getenv("LOCKSTEP_JSON"), *report = getenv("LOCKSTEP_REPORT");
+    out->started = process_started();
+    out->json = json && (strcmp(json, "1") == 0 || strcmp(json, "true") == 0);
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0) out->json = true;
+        if (strncmp(argv[i], "--report=", 9) == 0) report = argv[i] + 9;
+        if (strcmp(argv[i], "--report") == 0 && i + 1 < argc) report = argv[i + 1];
+    }
+    bool usable = report && report[0] && ls__report_check_path(report) == LS_OK;
+    if (!usable || absolute(report, out->report) != LS_OK) out->report[0] = '\0';
+}
+
 static void read_limits(const ls__options *options, ls__launch *out)
 {
     double timeout = 300;

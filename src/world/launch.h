@@ -23,6 +23,9 @@ typedef struct ls__launch {
 /* place decides how many devices there are when it names a rank. */
 ls_status ls__launch_read(const ls__options *options, const ls_world_options *program,
                           const ls__place *place, ls__launch *out);
+/* What a line that cannot be read says of --json and --report, so that the report of that comes where
+ * it is looked for. */
+void ls__launch_guess(int argc, char *const *argv, ls__launch *out);
 /* The line that says nodes x devices = ranks and where each value comes from. */
 void ls__launch_log(const ls__launch *launch, const ls__options *options, const ls__place *place);
 

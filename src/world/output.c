@@ -51,6 +51,7 @@ typedef struct rank_output {
 typedef struct sink {
     int fd; /* 1 or 2 */
     bool broken, watched;
+    int error; /* of the write that failed */
     ls__bytes queue;
 } sink;
 
@@ -235,6 +236,7 @@ static void watch_sink(ls__output *o, sink *s, bool on)
 static void sink_broke(ls__output *o, sink *s)
 {
     s->broken = true;
+    s->error = errno;
     s->queue.begin = s->queue.end;
     stream *bare = &o->ranks[0].streams[0];
     if (s->fd == STDOUT_FILENO && bare->fd >= 0) {
@@ -398,6 +400,12 @@ void ls__output_drain(ls__output *o, double seconds, int interrupt_fd)
                                  { .fd = interrupt_fd, .events = POLLIN } };
         if (left <= 0 || (poll(fds, 2, (int)(left * 1000) + 1) > 0 && fds[1].revents)) return;
     }
+}
+
+int ls__output_error(const ls__output *o)
+{
+    const sink *s = &o->sinks[0];
+    return s->broken && s->error != EPIPE ? s->error : 0;
 }
 
 char *const *ls__output_tail(ls__output *o, int r, int *n)

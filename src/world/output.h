@@ -21,6 +21,9 @@ void ls__output_set_folder(ls__output *output, const char *folder);
  * seconds (-1 = as long as it takes) or until interrupt_fd (-1 = none) becomes readable. */
 void ls__output_drain(ls__output *output, double seconds, int interrupt_fd);
 
+/* 0, or why stdout took no more; a reader that went away, as in "train | head", is no failure. */
+int ls__output_error(const ls__output *output);
+
 /* The last lines of a rank, oldest first: (*n), borrowed until more is read. */
 char *const *ls__output_tail(ls__output *output, int rank, int *n);
 

@@ -23,6 +23,8 @@
     X(DIVERGED, "diverged", "no")                                                                  \
     X(INTERNAL, "internal", "no")
 
+#define LS__STDOUT_LOST "cannot write to standard output: %s" /* strerror(errno) */
+
 typedef enum ls__verdict {
 #define LS__VERDICT_ENUM(name, text, retry) LS__VERDICT_##name,
     LS__VERDICT_MAP(LS__VERDICT_ENUM)

@@ -62,15 +62,6 @@ static void watch(supervisor *s, int fd, uint64_t tag, ls_status *status)
         *status = ls__fail_errno(LS_ERR_INTERNAL, "epoll_ctl");
 }
 
-/* Descriptors 0, 1 and 2 exist, so that no pipe or socket of ours takes their place. */
-static void open_standard_streams(void)
-{
-    int fd;
-    do fd = open("/dev/null", O_RDWR);
-    while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd >= 0) close(fd);
-}
-
 /* Each rank takes four descriptors here. */
 static void raise_file_limit(supervisor *s)
 {
@@ -104,7 +95,6 @@ static ls_status take_signals(supervisor *s)
 static ls_status prepare(supervisor *s)
 {
     ls_status status = LS_OK;
-    open_standard_streams();
     raise_file_limit(s);
     s->argv = ls__command_line();
     s->children = ls__alloc((size_t)s->size, sizeof *s->children);
@@ -437,6 +427,11 @@ static ls_status run_job(supervisor *s, int *exit_code)
     bool well = ls__report_exit_code(&s->job.end) == 0;
     read_signals(s);
     ls__output_drain(s->output, well ? -1 : drain_seconds, s->signal_fd);
+    int error = ls__output_error(s->output);
+    if (well && error) {
+        s->job.end = (ls__end) { .kind = LS__END_STATUS, .rank = -1, .status = LS_ERR_IO };
+        snprintf(s->job.end.said, sizeof s->job.end.said, LS__STDOUT_LOST, strerror(error));
+    }
     *exit_code = tell_the_end(s);
     ls__job_end(&s->job);
     return LS_OK;

@@ -297,6 +297,20 @@ static int code_of(const ls_world *world)
     return world->stopped == SIGINT ? 130 : world->stopped ? 75 : 0;
 }
 
+/* Results that were printed but could not be written are no success. */
+static int finish_alone(ls_world *world, int code)
+{
+    ls__end end = { .rank = -1, .signal = world->stopped };
+    end.kind = world->stopped ? LS__END_STOPPED : LS__END_FINISHED;
+    if (!world->program.never_launch && fflush(stdout) != 0 && code == 0) {
+        end.kind = LS__END_STATUS;
+        end.status = LS_ERR_IO;
+        snprintf(end.said, sizeof end.said, LS__STDOUT_LOST, strerror(errno));
+    }
+    ls__world_report(world, &end, end.kind != LS__END_FINISHED);
+    return end.kind == LS__END_STATUS ? ls__report_exit_code(&end) : code;
+}
+
 int ls_world_finish(ls_world *world)
 {
     if (!world) return 0;
@@ -308,10 +322,7 @@ int ls_world_finish(ls_world *world)
             world->store, &(ls__frame) { .type = LS__FRAME_GOODBYE, .number = code });
         if (status != LS_OK) code = ls__exit_code(LS_ERR_PEER);
     } else if (!world->shared) {
-        ls__end end = { .rank = -1 };
-        end.kind = world->stopped ? LS__END_STOPPED : LS__END_FINISHED;
-        end.signal = world->stopped;
-        ls__world_report(world, &end, world->stopped != 0);
+        code = finish_alone(world, code);
     }
     if (world->root && !ls__local_root_finish(world->root)) code = ls__exit_code(LS_ERR_PEER);
     world->root = NULL;

@@ -266,7 +266,13 @@ static ls_status read_request(ls_world *world, int *argc, char ***argv, ls__plac
     char text[1024];
     snprintf(text, sizeof text, "%s", where == LS_OK ? "" : ls_error_text());
     world->argv = ls__command_line();
-    LS_TRY(ls__options_parse(argc, argv, &world->program, &world->options));
+    ls_status parsed = ls__options_parse(argc, argv, &world->program, &world->options);
+    if (parsed != LS_OK) {
+        char said[1024];
+        snprintf(said, sizeof said, "%s", ls_error_text());
+        if (argc && argv) ls__launch_guess(*argc, *argv, &world->launch);
+        return ls_fail(parsed, "%s", said);
+    }
     /* argv[0] as main has it, not as typed: a subcommand's is "lockstep train image". */
     const char *name = argv && *argv && (*argv)[0] ? (*argv)[0] : "program";
     if (!world->program.never_launch) answer_questions(world, name);
@@ -320,6 +326,16 @@ static void report_failure(ls_world *world, ls_status status)
     ls_fail(status, "%s", text);
 }
 
+/* Descriptors 0, 1 and 2 exist: else a checkpoint or a socket takes their place, and what the program
+ * prints goes there. */
+static void open_standard_streams(void)
+{
+    int fd;
+    do fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0) close(fd);
+}
+
 ls_status ls_world_init(int *argc, char ***argv, const ls_world_options *options, ls_world **out)
 {
     *out = NULL;
@@ -331,6 +347,7 @@ ls_status ls_world_init(int *argc, char ***argv, const ls_world_options *options
         ls__world_free(world);
         return ls_fail(LS_ERR_UNSUPPORTED, "a program calls ls_world_init once");
     }
+    if (!world->program.never_launch) open_standard_streams();
     ls_status status = read_request(world, argc, argv, &place);
     if (status == LS_OK && place.by != LS__STARTED_BY_US && world->rank == 0 &&
         !world->program.one_device && !world->program.never_launch)

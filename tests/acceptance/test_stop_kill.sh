@@ -7,7 +7,7 @@ cut_data "$work/data" 1031 263
 
 start() { # NAME DEVICES
     "$lockstep" train image --data "$work/data" --model mlp --name "$1" --devices "cpu:$2" --batch-size 64 \
-        --max-steps 1000000 --validate-every none --save-every none --seed 1 >"$work/out" 2>"$work/err" &
+        --max-epochs none --max-steps 1000000 --validate-every none --save-every none --seed 1 >"$work/out" 2>"$work/err" &
     pid=$!
     i=0
     until grep -q '"step"' "$work/runs/$1/metrics.jsonl" 2>/dev/null; do

@@ -73,3 +73,21 @@ refused 2 'bad/train-images-idx3-ubyte' train image --data bad --devices 2 --mod
 cp "$data/train-images-idx3-ubyte" bad/
 printf '\310' | dd of=bad/train-labels-idx1-ubyte bs=1 seek=$((8 + 77)) conv=notrunc 2>/dev/null
 refused 2 '77' train image --data bad --devices 2 --model mlp --name bad-label
+
+# A line that cannot be read is reported where its readers look.
+refused 2 'batch-size' train image --data "$data" --batch-size 0 --json --report line.json
+tail -n 1 out | grep -q '"verdict":"usage"' || fail "no document for a wrong line: $(cat out)"
+grep -q '"batch-size\|--batch-size 0' line.json || fail "no report of a wrong line"
+
+# Results that cannot be written are no success, however many devices; nor do they end up in a file that took the place of
+# a closed stdout.
+for devices in 1 2; do
+    status=0
+    "$lockstep" train image --data "$data" --model mlp --devices $devices --max-steps 2 --name full-$devices >/dev/full 2>err || status=$?
+    [ "$status" = 74 ] || fail "exit code $status for a full stdout on $devices devices: $(cat err)"
+    grep -q 'cannot write to standard output' err || fail "a full stdout is not told: $(cat err)"
+    "$lockstep" train image --data "$data" --model mlp --devices $devices --max-steps 2 --name closed-$devices >&- 2>&- <&- ||
+        fail "exit code $? with closed streams on $devices devices"
+    "$lockstep" checkpoint verify closed-$devices >out || fail "damaged with closed streams: $(cat out)"
+    ! grep -q "run closed" runs/closed-$devices/metrics.jsonl runs/closed-$devices/run.json || fail "printed into a file"
+done
