@@ -120,6 +120,7 @@ static void loop(loop_rank *r, ls_run *run, ls_space *space, ls_dataset *val)
         r->outcome->kept++;
         if (!o->no_step) ls_space_step(space);
         if (val && ls_run_due_validation(run)) validate(r, run, space, val);
+        if (o->leave_behind && ls_run_step(run) == o->leave_behind) break;
     }
 }
 

@@ -17,7 +17,8 @@ typedef struct loop_options {
     int64_t bad_read;             /* this sample cannot be read; 0 = none */
     int64_t nan_at;               /* the gradient of this step is not a number; 0 = none */
     int64_t zero_weight_at;       /* this step's weights are 0; 0 = none */
-    int64_t leave_at;             /* break at this step; 0 = never */
+    int64_t leave_at;             /* break before this step is computed; 0 = never */
+    int64_t leave_behind;         /* break behind this step; 0 = never */
     bool no_space, no_step, two_adds, skip_micro_batch; /* mistakes */
 } loop_options;
 

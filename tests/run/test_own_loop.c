@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "record/record.h"
 
 static char *folder;
 
@@ -124,11 +125,37 @@ static void validation_counts_every_sample_once(void **state)
     }
 }
 
+/* Both runs recorded the same points: metric, step, value. */
+static void same_points(const char *one, const char *other)
+{
+    ls__metrics a, b;
+    char path[LS_PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", folder, one);
+    assert_ok(ls__metrics_read(path, &a));
+    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", folder, other);
+    assert_ok(ls__metrics_read(path, &b));
+    assert_int_equal(a.count, b.count);
+    for (int i = 0; i < a.count; i++) {
+        const ls__metric_series *x = &a.series[i], *y = ls__metrics_find(&b, x->name);
+        assert_non_null(y);
+        if (x->count != y->count) fail_msg("%s: %d points, not %d", x->name, y->count, x->count);
+        for (int k = 0; k < x->count; k++) {
+            assert_int_equal(x->points[k].step, y->points[k].step);
+            if (x->points[k].value != y->points[k].value)
+                fail_msg("%s at step %d: %.17g, not %.17g", x->name, (int)x->points[k].step,
+                         y->points[k].value, x->points[k].value);
+        }
+    }
+    ls__metrics_free(&a);
+    ls__metrics_free(&b);
+}
+
 static void a_run_goes_on_where_it_was_left(void **state)
 {
     (void)state;
     loop_options o = usual();
     o.run.max_steps = 30;
+    o.run.clip_norm = 1;
     o.val_samples = 300;
     o.run.validate_every = LS_STEPS(10);
     o.run.name = "whole";
@@ -136,19 +163,27 @@ static void a_run_goes_on_where_it_was_left(void **state)
     assert_int_equal(whole.kept, 30);
     assert_int_equal(whole.called, 3); /* 360 of 100 samples */
     o.run.name = "parts";
-    const int sizes[] = { 2, 4, 3 };
-    for (int i = 0; i < 3; i++) {
-        o.leave_at = i < 2 ? 7 + 9 * i : 0;
-        loop_outcome part = loop_run_ok(sizes[i], &o);
-        assert_int_equal(part.began_at, i == 0 ? 0 : 7 + 9 * (i - 1));
-        if (i == 2) {
-            assert_int_equal(part.kept, 30);
-            assert_int_equal(part.called, 3);
-            assert_int_equal(part.result.weights_xxh3, whole.result.weights_xxh3);
-            assert_memory_equal(&part.result.train, &whole.result.train, sizeof whole.result.train);
-            assert_true(part.val_loss == whole.val_loss);
-        }
+    const struct {
+        int ranks;
+        int64_t leave_at, leave_behind, begins_at;
+        bool own_array;
+    } parts[] = {
+        { 2, 7, 0, 0, false }, { 4, 0, 16, 7, true }, { 1, 20, 0, 16, false }, { 3, 0, 0, 20, true }
+    };
+    loop_outcome part;
+    for (int i = 0; i < 4; i++) {
+        o.leave_at = parts[i].leave_at;
+        o.leave_behind = parts[i].leave_behind;
+        o.own_array = parts[i].own_array;
+        part = loop_run_ok(parts[i].ranks, &o);
+        assert_int_equal(part.began_at, parts[i].begins_at);
     }
+    assert_int_equal(part.kept, 30);
+    assert_int_equal(part.called, 3);
+    assert_int_equal(part.result.weights_xxh3, whole.result.weights_xxh3);
+    assert_memory_equal(&part.result.train, &whole.result.train, sizeof whole.result.train);
+    assert_true(part.val_loss == whole.val_loss);
+    same_points("whole", "parts");
 }
 
 static void a_finished_run_is_left_alone_until_asked_to_go_further(void **state)
@@ -165,6 +200,10 @@ static void a_finished_run_is_left_alone_until_asked_to_go_further(void **state)
     loop_outcome further = loop_run_ok(2, &o);
     assert_int_equal(further.began_at, 20);
     assert_int_equal(further.result.steps, 24);
+    o.run.max_steps = 10; /* less than it has done */
+    loop_outcome less = loop_run_ok(1, &o);
+    assert_int_equal(less.result.reason, LS_STOP_FINISHED_BEFORE);
+    assert_int_equal(less.result.steps, 24);
     o.run.resume = "none";
     loop_outcome out[2];
     loop_run(2, &o, out);
@@ -194,6 +233,51 @@ static void a_run_begins_from_another_ones_checkpoint(void **state)
     assert_int_equal(rewound.began_at, 5);
     assert_string_equal(rewound.result.name, "source");
     assert_int_equal(rewound.result.weights_xxh3, source.result.weights_xxh3);
+}
+
+/* Micro-batches of 3, 2, 3 and 2 samples: each counts by its weight. */
+static void means_are_weighted(void **state)
+{
+    (void)state;
+    loop_options o = usual();
+    o.run.batch_size = 10;
+    o.run.optimizer.kind = &ls_sgd;
+    loop_outcome cut = loop_run_ok(2, &o);
+    o.run.micro_batches = 1;
+    loop_outcome whole = loop_run_ok(1, &o);
+    for (int i = 0; i < LOOP_VALUES; i++)
+        assert_true(fabs((double)cut.values[i] - (double)whole.values[i]) < 1e-5);
+}
+
+/* Shows what an update is told. */
+static void telling_update(const ls_slice *s)
+{
+    for (int64_t i = 0; i < s->count; i++)
+        s->param[i] = (float)s->step + (float)(s->weight_decay * 100 + s->lr);
+}
+static const ls_optimizer telling = { .name = "telling", .update = telling_update };
+
+static void an_update_is_told_its_step_and_its_rule(void **state)
+{
+    (void)state;
+    const ls_param_rule rules[] = { { .match = "w", .lr_scale = 0.5, .weight_decay = 0.04 },
+                                    { 0 } };
+    const ls_param_rule frozen[] = { { .match = "w", .freeze = true }, { 0 } };
+    loop_options o = usual();
+    o.run.max_steps = 3;
+    o.run.optimizer.kind = &telling;
+    o.run.optimizer.lr = 0.5;
+    o.run.optimizer.weight_decay = 0.02;
+    o.run.optimizer.rules = rules;
+    loop_outcome out = loop_run_ok(2, &o);
+    assert_true(out.values[1] == 3 + 4 + 0.25f);        /* w */
+    assert_true(out.values[LOOP_FEATURES] == 3 + 0.5f); /* a bias does not decay */
+    o.zero_weight_at = 2; /* a step that changes nothing is not counted */
+    out = loop_run_ok(2, &o);
+    assert_true(out.values[1] == 2 + 4 + 0.25f);
+    o.run.optimizer.rules = frozen;
+    out = loop_run_ok(2, &o);
+    assert_true(out.values[0] == 0.5f && out.values[1] == 0);
 }
 
 static void steps_without_weight_change_nothing(void **state)
@@ -312,6 +396,8 @@ int main(void)
         cmocka_unit_test(a_run_goes_on_where_it_was_left),
         cmocka_unit_test(a_finished_run_is_left_alone_until_asked_to_go_further),
         cmocka_unit_test(a_run_begins_from_another_ones_checkpoint),
+        cmocka_unit_test(means_are_weighted),
+        cmocka_unit_test(an_update_is_told_its_step_and_its_rule),
         cmocka_unit_test(steps_without_weight_change_nothing),
         cmocka_unit_test(failures_reach_all_ranks),
         cmocka_unit_test(nothing_of_a_diverged_step_is_kept),

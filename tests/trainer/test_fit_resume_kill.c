@@ -175,6 +175,28 @@ static void signals_save_and_stop(void **state)
     stop(SIGTERM, RANK, 75);
 }
 
+static void a_stop_is_saved_even_when_nothing_else_is(void **state)
+{
+    (void)state;
+    char path[LS_PATH_MAX];
+    command c;
+    command_init(&c, "prog_fit",
+                 "--log-level warn --runs-dir %s --name unsaved --devices cpu:2 --slow-ms 20 "
+                 "--save-every none --validate-every none --max-steps 500 --max-epochs 500",
+                 folder);
+    command_start(&c);
+    snprintf(path, sizeof path, "%s/unsaved/metrics.jsonl", folder);
+    double until = ls__now() + 30;
+    while (!ls__path_exists(path) && ls__now() < until) ls__sleep_ms(5);
+    ls__sleep_ms(100);
+    kill(c.pid, SIGTERM);
+    command_wait(&c);
+    if (c.code != 75) fail_msg("exit code %d: %s", c.code, c.err);
+    command_free(&c);
+    snprintf(path, sizeof path, "%s/unsaved/checkpoints/last", folder);
+    assert_true(ls__path_exists(path));
+}
+
 /* --- many kills --- */
 
 /* Whether a process has the folder in its command line. */
@@ -302,6 +324,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_exits_ends_the_job_with_its_code),
         cmocka_unit_test(a_restarted_job_goes_on_with_the_name_it_made_up),
         cmocka_unit_test(signals_save_and_stop),
+        cmocka_unit_test(a_stop_is_saved_even_when_nothing_else_is),
         cmocka_unit_test(killed_again_and_again),
         cmocka_unit_test(a_run_of_one_device_goes_on_with_two),
         cmocka_unit_test(a_finished_run_is_left_alone),
