@@ -16,13 +16,12 @@ static int64_t own_peak_bytes(void)
     return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
 }
 
-/* The loop was left without having come to its end: what it has done is kept. */
+/* The loop was left without having come to its end: what it has done is kept, and no reason to stop
+ * with it, so that the next start goes on. */
 static void leave_early(ls_run *run)
 {
-    if (run->phase == LS__RUN_OVER || run->phase == LS__RUN_CREATED || run->shared) return;
-    if (run->phase == LS__RUN_STEPPED && run->due_log && run->status == LS_OK)
-        ls__run_log_point(run);
-    /* Saved without a reason to stop: the next start goes on. */
+    if (ls__run_over(run) || run->phase == LS__RUN_CREATED) return;
+    if (run->phase == LS__RUN_STEPPED && run->status == LS_OK && !ls__run_after_step(run)) return;
     bool saves = run->settings.options.save_every.steps != LS_NONE;
     if (run->status == LS_OK && run->step > run->start_step && saves) ls__run_save(run);
     if (run->status == LS_OK) run->reason = LS_STOP_REQUESTED;

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "metric/metric_internal.h"
 #include "run/run_state.h"
 #include "run/space_state.h"
 
@@ -60,6 +61,20 @@ void ls__run_declare(ls_run *run, const char *stage, const char *name, ls_mode b
     if (!ls__metric_name(stage, name, d->name)) return;
     d->value = better;
     run->ndeclared++;
+}
+
+/* What was logged behind the last agreement, and would wait for the next one, which may be on other
+ * ranks or not come at all. */
+void ls__run_gather_loose(ls_run *run)
+{
+    ls__sums all;
+    ls_status status = ls__metric_gather(run->comm, &ls__sums_metric, run->size, &run->loose, &all);
+    if (status != LS_OK) {
+        ls__run_fail_shared(run, status);
+        return;
+    }
+    ls__sums_merge(&run->interval, &all);
+    run->loose.count = 0;
 }
 
 /* --- judging --- */

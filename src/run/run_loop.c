@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "metric/metric_internal.h"
 #include "run/run_state.h"
 #include "run/space_state.h"
 
@@ -22,19 +21,6 @@ static void begin_step(ls_run *run)
     run->due_validation = false;
     run->improved = false;
     run->judged = NAN;
-}
-
-/* What was logged behind the last agreement has no next one to travel with. */
-static void gather_loose(ls_run *run)
-{
-    ls__sums all;
-    ls_status status = ls__metric_gather(run->comm, &ls__sums_metric, run->size, &run->loose, &all);
-    if (status != LS_OK) {
-        ls__run_fail_shared(run, status);
-        return;
-    }
-    ls__sums_merge(&run->interval, &all);
-    run->loose.count = 0;
 }
 
 /* Which of the ranks asked, and why, is for people; the decision has been made. */
@@ -58,6 +44,18 @@ static void over(ls_run *run)
     ls__run_call(run, LS__HOOK_FIT_END);
 }
 
+/* A stop by signal is no end: the point that is due belongs to a later step. */
+static bool is_last(const ls_run *run)
+{
+    return run->reason != LS_STOP_NONE && run->reason != LS_STOP_SIGNAL;
+}
+
+static void log_point(ls_run *run)
+{
+    if (is_last(run)) ls__run_gather_loose(run);
+    if (run->interval.count > 0) ls__run_log_point(run);
+}
+
 /* A stop by signal is always saved, whatever the period: the same command goes on from it. */
 static bool is_save_due(const ls_run *run, bool ends)
 {
@@ -69,8 +67,7 @@ static bool is_save_due(const ls_run *run, bool ends)
            (o->checkpoint.keep_best > 1 || o->checkpoint.keep_best == LS_NONE);
 }
 
-/* Everything behind the step that is done. False when the run is over. */
-static bool after_step(ls_run *run)
+bool ls__run_after_step(ls_run *run)
 {
     bool ends = run->reason != LS_STOP_NONE;
     if (run->rank == 0 && run->step == run->start_step + 1)
@@ -78,15 +75,10 @@ static bool after_step(ls_run *run)
                 (run->watch.mark - ls__world_started(run->world)) * 1e3);
     if (ends && run->reason == LS_STOP_REQUESTED) tell_request(run);
     ls__run_call(run, LS__HOOK_STEP_END);
-    if (run->due_log) ls__run_log_point(run);
-    bool ends_epoch = ls__tick_ends_epoch(&run->tick);
-    if (ends_epoch) ls__run_call(run, LS__HOOK_EPOCH_END);
+    if (ls__tick_ends_epoch(&run->tick)) ls__run_call(run, LS__HOOK_EPOCH_END);
+    if (run->due_log || is_last(run)) log_point(run);
     ends = run->reason != LS_STOP_NONE || run->signal;
     if (ends && run->reason == LS_STOP_NONE) run->reason = LS_STOP_SIGNAL;
-    if (ends && run->reason != LS_STOP_SIGNAL) {
-        gather_loose(run);
-        if (!run->shared && run->interval.count > 0) ls__run_log_point(run);
-    }
     if (run->shared) return false;
     if (is_save_due(run, ends)) ls__run_save(run);
     if (run->shared) return false;
@@ -94,8 +86,6 @@ static bool after_step(ls_run *run)
         over(run);
         return false;
     }
-    if (ends_epoch) ls__run_call(run, LS__HOOK_EPOCH_BEGIN);
-    ls__run_progress(run, "train");
     return true;
 }
 
@@ -110,8 +100,10 @@ bool ls_run_next(ls_run *run)
     if (run->phase == LS__RUN_CREATED) {
         ls__run_begin(run);
         if (ls__run_over(run)) return false;
-    } else if (run->status == LS_OK && !after_step(run)) {
-        return false;
+    } else if (run->status == LS_OK) {
+        if (!ls__run_after_step(run)) return false;
+        if (ls__tick_ends_epoch(&run->tick)) ls__run_call(run, LS__HOOK_EPOCH_BEGIN);
+        ls__run_progress(run, "train");
     }
     begin_step(run);
     return true;

@@ -61,6 +61,8 @@ void ls__run_save(ls_run *run)
     if (run->saved_step == run->step) return;
     check_finite(run);
     if (!ls__run_meet(run)) return;
+    ls__run_gather_loose(run);
+    if (run->shared) return;
     json_t *trainer = run->rank == 0 ? ls__trainer_json(run) : NULL;
     ls_status status = run->rank == 0 && !trainer ? LS_ERR_MEMORY : LS_OK;
     status = ls__share_failure(run->comm, status, NULL, NULL);

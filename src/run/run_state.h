@@ -162,13 +162,19 @@ ls_status ls__run_open(ls_run *run); /* [all] name, folder, checkpoint, micro-ba
 /* --- run_begin.c --- */
 void ls__run_begin(ls_run *run); /* [all] the first ls_run_next */
 
+/* --- run_loop.c --- */
+/* [all] Everything behind the step that is done: callbacks, log, save, stop. False when the run is
+ * over. */
+bool ls__run_after_step(ls_run *run);
+
 /* --- run_plan.c --- */
 ls_status ls__run_plan_make(ls_run *run);
 void ls__run_plan_free(ls__run_plan *plan);
 bool ls__run_plan_batch(void *plan, int64_t k, int64_t *begin, int64_t *count);
 
 /* --- run_log.c --- */
-void ls__run_log_point(ls_run *run); /* the interval becomes values, recorded and judged */
+void ls__run_gather_loose(ls_run *run); /* [all] */
+void ls__run_log_point(ls_run *run);    /* the interval becomes values, recorded and judged */
 void ls__run_know(ls_run *run, const char *name, double value);
 /* Judges values by name; an unknown monitor of this stage is a failure. */
 void ls__run_judge(ls_run *run, const char *stage);

@@ -75,6 +75,12 @@ static double gradients(const float *w, const ls_batch *b, float *grad)
     return loss;
 }
 
+/* Logged outside every micro-batch, by one rank. */
+static void log_step(ls_run *run, void *user)
+{
+    if (ls_world_rank(user) == 0) ls_run_log(run, "outside", (double)ls_run_step(run), 1);
+}
+
 static void count_epoch(ls_run *run, void *user)
 {
     (void)run;
@@ -136,8 +142,9 @@ static ls_status run_rank(loop_rank *r)
                                   .state = &out->called,
                                   .state_size = sizeof out->called,
                                   .epoch_end = count_epoch };
+    const ls_callback logger = { .user = r->world, .step_end = log_step };
     ls_run_options options = o->run;
-    options.callbacks = (const ls_callback *const[]) { &counter, NULL };
+    options.callbacks = (const ls_callback *const[]) { &counter, &logger, NULL };
     float array[LOOP_VALUES] = { 0.5f };
     ls_run *run = NULL;
     ls_space *space = NULL;

@@ -204,6 +204,16 @@ static void a_finished_run_is_left_alone_until_asked_to_go_further(void **state)
     loop_outcome less = loop_run_ok(1, &o);
     assert_int_equal(less.result.reason, LS_STOP_FINISHED_BEFORE);
     assert_int_equal(less.result.steps, 24);
+    o.run.name = "half";
+    o.run.max_steps = 20;
+    o.leave_at = 12;
+    loop_run_ok(1, &o);
+    o.leave_at = 0;
+    o.run.max_steps = 10;
+    less = loop_run_ok(1, &o);
+    assert_int_equal(less.result.reason, LS_STOP_FINISHED_BEFORE);
+    assert_int_equal(less.result.steps, 12);
+    o.run.name = "finished";
     o.run.resume = "none";
     loop_outcome out[2];
     loop_run(2, &o, out);
@@ -290,6 +300,16 @@ static void steps_without_weight_change_nothing(void **state)
     assert_true(out.values[0] == 0.5f && out.values[1] == 0);
 }
 
+static void what_is_logged_behind_the_last_step_counts(void **state)
+{
+    (void)state;
+    loop_options o = usual();
+    o.run.max_steps = 2;
+    o.run.log_every = LS_STEPS(50);
+    loop_outcome out = loop_run_ok(2, &o);
+    assert_true(ls_values_get(&out.result.train, "outside") == 1.5);
+}
+
 /* Every rank fails alike, with a text that says part; within the test's time. */
 static void all_fail(int size, const loop_options *o, ls_status status, const char *part)
 {
@@ -328,6 +348,29 @@ static void nothing_of_a_diverged_step_is_kept(void **state)
     o.nan_at = 0;
     loop_outcome again = loop_run_ok(2, &o);
     assert_int_equal(again.began_at, 0); /* there was nothing to go on from */
+}
+
+/* Spoils a parameter behind the loss's back. */
+static void spoiling_update(const ls_slice *s)
+{
+    for (int64_t i = 0; i < s->count; i++) s->param[i] = s->step == 3 ? NAN : 0.25f;
+}
+static const ls_optimizer spoiling = { .name = "spoiling", .update = spoiling_update };
+
+static void what_is_not_finite_is_not_saved(void **state)
+{
+    (void)state;
+    loop_options o = usual();
+    o.run.name = "spoiled";
+    o.run.max_steps = 3;
+    o.run.save_every = LS_STEPS(1);
+    o.run.optimizer.kind = &spoiling;
+    all_fail(2, &o, LS_ERR_DIVERGED, "is not finite");
+    o.run.max_steps = 2;
+    loop_outcome again = loop_run_ok(1, &o);
+    assert_int_equal(again.result.reason, LS_STOP_FINISHED_BEFORE);
+    assert_int_equal(again.result.steps, 2);
+    assert_true(again.values[3] == 0.25f);
 }
 
 static void mistakes_of_a_loop_are_named(void **state)
@@ -399,7 +442,9 @@ int main(void)
         cmocka_unit_test(means_are_weighted),
         cmocka_unit_test(an_update_is_told_its_step_and_its_rule),
         cmocka_unit_test(steps_without_weight_change_nothing),
+        cmocka_unit_test(what_is_logged_behind_the_last_step_counts),
         cmocka_unit_test(failures_reach_all_ranks),
+        cmocka_unit_test(what_is_not_finite_is_not_saved),
         cmocka_unit_test(nothing_of_a_diverged_step_is_kept),
         cmocka_unit_test(mistakes_of_a_loop_are_named),
         cmocka_unit_test(the_monitored_metric_makes_the_best_checkpoint),

@@ -85,7 +85,7 @@ static void what_a_resume_must_not_change(void **state)
     refused(2, "seed", "--name kept --max-steps 8 --seed 5 --devices cpu:2");
     refused(2, "600", "--name kept --max-steps 8 --samples 601 --devices cpu:2");
     refused(2, "taken", "--name kept --resume none --devices cpu:1");
-    refused(2, "optimizer", "--name kept --max-steps 8 --optimizer sgd --devices cpu:1");
+    refused(2, "keeps other state", "--name kept --max-steps 8 --optimizer sgd --devices cpu:1");
     refused(2, "no tensor \"conv1.weight\"",
             "--name kept --max-steps 8 --model cnn --devices cpu:1");
 }
