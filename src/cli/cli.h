@@ -9,15 +9,13 @@
 #include "base/option.h"
 
 /* argv[0] is "lockstep train image", what follows is the subcommand's: ready for ls_world_init.
- * Each returns main's exit code. Weak: a build may leave one out, and then the command does not
- * list it. */
-#define LS_CLI_COMMAND(name) int ls_cli_##name(int argc, char **argv) __attribute__((weak))
-LS_CLI_COMMAND(train_image);
-LS_CLI_COMMAND(eval);
-LS_CLI_COMMAND(devices);
-LS_CLI_COMMAND(bench_comm);
-LS_CLI_COMMAND(checkpoint_show);
-LS_CLI_COMMAND(checkpoint_verify);
+ * Each returns main's exit code. */
+int ls_cli_train_image(int argc, char **argv);
+int ls_cli_eval(int argc, char **argv);
+int ls_cli_devices(int argc, char **argv);
+int ls_cli_bench_comm(int argc, char **argv);
+int ls_cli_checkpoint_show(int argc, char **argv);
+int ls_cli_checkpoint_verify(int argc, char **argv);
 
 /* The options of a command that needs no world; only: the flags of ours that it knows, NULL-ended,
  * "json", "help", "version" among them. Ends the process after --help, --version or a wrong line.

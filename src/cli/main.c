@@ -9,8 +9,8 @@
 enum { WORDS_MAX = 2, ARGS_MAX = 8 };
 
 typedef struct command {
-    const char *words[WORDS_MAX];      /* "train", "image"; the second may be NULL */
-    int (*run)(int argc, char **argv); /* NULL = not in this build */
+    const char *words[WORDS_MAX]; /* "train", "image"; the second may be NULL */
+    int (*run)(int argc, char **argv);
     const char *summary;
 } command;
 
@@ -34,7 +34,7 @@ static void print_commands(FILE *stream, const char *group)
 {
     for (int i = 0; i < NCOMMANDS; i++) {
         const command *c = &commands[i];
-        if (!c->run || (group && strcmp(group, c->words[0]) != 0)) continue;
+        if (group && strcmp(group, c->words[0]) != 0) continue;
         char name[64];
         snprintf(name, sizeof name, "%s%s%s", c->words[0], c->words[1] ? " " : "",
                  c->words[1] ? c->words[1] : "");
@@ -58,7 +58,7 @@ static ls_status fail_unknown(const char *group, const char *word)
     for (int i = 0; i < NCOMMANDS; i++) {
         bool fits = !group || strcmp(group, commands[i].words[0]) == 0;
         const char *name = commands[i].words[group != NULL];
-        if (commands[i].run && fits && name) names[n++] = name;
+        if (fits && name) names[n++] = name;
     }
     const char *close = ls__suggest(word, names);
     const char *before = group ? group : "", *space = group ? " " : "";
@@ -75,7 +75,7 @@ static const command *find_command(int argc, char **argv, int *nwords)
     for (int i = 0; i < NCOMMANDS; i++) {
         const command *c = &commands[i];
         *nwords = c->words[1] ? 2 : 1;
-        if (!c->run || argc < *nwords || strcmp(argv[0], c->words[0]) != 0) continue;
+        if (argc < *nwords || strcmp(argv[0], c->words[0]) != 0) continue;
         if (*nwords == 1 || strcmp(argv[1], c->words[1]) == 0) return c;
     }
     return NULL;
@@ -84,8 +84,7 @@ static const command *find_command(int argc, char **argv, int *nwords)
 static bool is_group(const char *word)
 {
     for (int i = 0; i < NCOMMANDS; i++)
-        if (commands[i].run && commands[i].words[1] && strcmp(word, commands[i].words[0]) == 0)
-            return true;
+        if (commands[i].words[1] && strcmp(word, commands[i].words[0]) == 0) return true;
     return false;
 }
 
