@@ -17,7 +17,7 @@ typedef struct command {
 static const command commands[] = {
     { { "train", "image" }, ls_cli_train_image, "train an image classifier" },
     { { "eval", NULL }, ls_cli_eval, "evaluate a run's model on data, each sample once" },
-    { { "devices", NULL }, ls_cli_devices, "what can compute here, and what --devices would take" },
+    { { "devices", NULL }, ls_cli_devices, "what can compute here, and what --devices takes" },
     { { "bench", "comm" }, ls_cli_bench_comm, "latency and bandwidth of the exchange" },
     { { "checkpoint", "show" }, ls_cli_checkpoint_show, "what is in a checkpoint" },
     { { "checkpoint", "verify" }, ls_cli_checkpoint_verify, "check a checkpoint's sums" },
@@ -38,13 +38,15 @@ static void print_commands(FILE *stream, const char *group)
         char name[64];
         snprintf(name, sizeof name, "%s%s%s", c->words[0], c->words[1] ? " " : "",
                  c->words[1] ? c->words[1] : "");
-        fprintf(stream, "  lockstep %-20s %s\n", name, c->summary);
+        fprintf(stream, "  lockstep %-18s %s\n", name, c->summary);
     }
 }
 
 static void print_overview(FILE *stream)
 {
-    fputs("Trains models on every device there is, from one unchanged program.\n\n", stream);
+    fputs("Trains models on every device there is, from one unchanged program.\n\n"
+          "usage: lockstep COMMAND [FLAG...]\n\n",
+          stream);
     print_commands(stream, NULL);
     fputs("\nlockstep COMMAND --help shows a command's flags, lockstep --version the version.\n",
           stream);

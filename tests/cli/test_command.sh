@@ -38,6 +38,15 @@ expect 2 err "--jsom: no such flag; did you mean --json?" devices --jsom
 expect 2 err "word: not a flag" devices word
 expect 2 err "no such command" ""
 
+for words in "" train "train image" eval devices "bench comm" checkpoint "checkpoint show" "checkpoint verify"; do
+    # shellcheck disable=SC2086
+    "$lockstep" $words --help >"$work/out" || bad=1
+    if grep -q '.\{81\}' "$work/out"; then
+        echo "lockstep $words --help: wider than 80 columns"
+        bad=1
+    fi
+done
+
 "$lockstep" --help >/dev/full 2>"$work/err"
 if [ $? -ne 74 ] || ! grep -q "cannot write to standard output" "$work/err"; then
     echo "a full disk behind --help went unnoticed"
