@@ -120,6 +120,16 @@ static ls_status fail_value(const ls__option_row *row, const char *as_given, con
                    whole ? "" : "...", allowed, or_none(row, none));
 }
 
+/* Of ours: it ends up in JSON documents, which other ranks and later runs read. */
+static ls_status check_text(const char *as_given, const char *text)
+{
+    if (!text[0]) return ls_fail(LS_ERR_CONFIG, "%s: must not be empty", as_given);
+    json_t *string = json_string(text);
+    if (!string) return ls_fail(LS_ERR_CONFIG, "%s: must be UTF-8", as_given);
+    json_decref(string);
+    return LS_OK;
+}
+
 /* The largest values are there to keep arithmetic exact; only who exceeds one need hear of it. */
 static ls_status fail_range(const ls__option_row *row, const char *as_given, const char *text,
                             double value)
@@ -254,9 +264,7 @@ static ls_status parse_plain(const ls__option_row *row, const char *as_given, co
         break;
     }
     out->s = text;
-    if (!text[0] && row->group != LS__GROUP_PROGRAM)
-        return ls_fail(LS_ERR_CONFIG, "%s: must not be empty", as_given);
-    return LS_OK;
+    return row->group == LS__GROUP_PROGRAM ? LS_OK : check_text(as_given, text);
 }
 
 ls_status ls__option_value_parse(const ls__option_row *row, const char *as_given, const char *text,

@@ -105,7 +105,7 @@ void ls__job_frame(ls__job *job, int rank, const ls__frame *frame)
         break;
     case LS__FRAME_FOLDER:
         if (job->folder[0]) break;
-        keep_path(frame, job->folder);
+        ls__frame_text(frame, job->folder, sizeof job->folder); /* as it is: logs are put there */
         job->new_folder = true;
         break;
     default:

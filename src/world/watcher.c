@@ -32,9 +32,9 @@ static void lose(ls__watcher *w, const char *text)
 {
     if (w->exit_at > 0) return;
     w->exit_at = ls__now() + last_second;
+    atomic_store(&w->lost, true); /* before it wakes somebody who asks */
     if (w->options.shm) ls__shm_poison(w->options.shm, -1); /* keeps an earlier rank */
     ls__store_fail(w->options.store, LS_ERR_PEER, text);
-    atomic_store(&w->lost, true);
 }
 
 static void take_frame(void *user, const ls__frame *frame)

@@ -154,6 +154,7 @@ static void wrong_lines_say_what_is_allowed(void **state)
         { { "--save-every", "-1epoch" }, "must be a period" },
         { { "--json=maybe" }, "json maybe: must be true or false" },
         { { "--name", "" }, "--name: must not be empty" },
+        { { "--runs-dir", "r\377s" }, "--runs-dir: must be UTF-8" },
         { { "--name" }, "--name: needs a value: NAME" },
         { { "--batch-size", "--json" }, "--batch-size: needs a value: N" },
         { { "--json", "--no-json" }, "--json: given twice" },
@@ -473,17 +474,16 @@ static void json_tells_values_and_origins(void **state)
     setenv("LOCKSTEP_LR", "0.5", 1);
     assert_ok(parse(&l, &program,
                     WORDS("--save-every=0.5epoch", "--max-steps=none", "--batch-size=4", "--json",
-                          "--name=\xff")));
+                          "--data=\xff")));
     json_t *json = ls__options_json(l.o);
     char *text = ls__json_line(json);
     assert_string_equal(text, "{\"batch-size\":{\"value\":4,\"origin\":\"flag\"},"
                               "\"max-steps\":{\"value\":null,\"origin\":\"flag\"},"
                               "\"lr\":{\"value\":0.5,\"origin\":\"variable LOCKSTEP_LR\"},"
-                              "\"name\":{\"value\":\"(not valid UTF-8)\",\"origin\":\"flag\"},"
                               "\"save-every\":{\"value\":\"0.5epoch\",\"origin\":\"flag\"},"
                               "\"json\":{\"value\":true,\"origin\":\"flag\"},"
                               "\"width\":{\"value\":3,\"origin\":\"default\"},"
-                              "\"data\":{\"value\":null,\"origin\":\"default\"}}");
+                              "\"data\":{\"value\":\"(not valid UTF-8)\",\"origin\":\"flag\"}}");
     ls__free(text);
     json_decref(json);
     ls__options_free(l.o);
