@@ -4,7 +4,7 @@
 # What building and running needs, and why (the README's table says the same).
 LS_BUILD_PACKAGES="gcc g++ libc6-dev cmake ninja-build pkg-config libdnnl-dev libhwloc-dev libjansson-dev libxxhash-dev zlib1g-dev scdoc"
 LS_DATA_PACKAGES="dataset-fashion-mnist"
-LS_TEST_PACKAGES="libcmocka-dev clang libomp-dev libclang-rt-14-dev python3-numpy python3-torch git procps"
+LS_TEST_PACKAGES="libcmocka-dev libc6-dbg clang libomp-dev libclang-rt-14-dev python3-numpy python3-torch git procps"
 
 # ls_install PACKAGE...: nothing to do when all are there; sudo when not root.
 ls_install() {

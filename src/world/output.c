@@ -232,14 +232,16 @@ static void watch_sink(ls__output *o, sink *s, bool on)
     if (epoll_ctl(o->epoll_fd, operation, s->fd, &event) == 0) s->watched = on;
 }
 
-/* The reader of our stdout is gone, as in "train | head": rank 0 shall notice as it would have. */
+/* Nothing more can be shown. When the reader of our stdout is gone, as in "train | head", rank 0
+ * shall notice as it would have; with a full disk it goes on, and the job's end says what was lost.
+ */
 static void sink_broke(ls__output *o, sink *s)
 {
     s->broken = true;
     s->error = errno;
     s->queue.begin = s->queue.end;
     stream *bare = &o->ranks[0].streams[0];
-    if (s->fd == STDOUT_FILENO && bare->fd >= 0) {
+    if (s->error == EPIPE && s->fd == STDOUT_FILENO && bare->fd >= 0) {
         close(bare->fd);
         bare->fd = -1;
     }

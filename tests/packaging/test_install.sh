@@ -73,7 +73,7 @@ int main(int argc, char **argv)
     return ls_world_finish(world);
 }
 END
-cmake -S other -B other/build -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" -DCMAKE_C_FLAGS="$flags" >"$work/log" 2>&1 ||
+cmake -G Ninja -S other -B other/build -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" -DCMAKE_C_FLAGS="$flags" >"$work/log" 2>&1 ||
     fail "CMake does not find the package"
 cmake --build other/build >"$work/log" 2>&1 || fail "the program with find_package(lockstep) does not build"
 other/build/other --devices cpu:2 >out 2>"$work/log" || fail "the program with find_package(lockstep) does not run"
