@@ -25,7 +25,7 @@ static ls__built *find(const ls_model *model, const ls__graph_options *wanted)
 {
     for (ls__built *b = model->built; b; b = b->next) {
         const ls__graph_options *o = ls__graph_options_of(b->graph);
-        if (o->stage == wanted->stage && o->batch == wanted->batch &&
+        if (b->fits && o->stage == wanted->stage && o->batch == wanted->batch &&
             same_fields(o, wanted->fields, wanted->nfields))
             return b;
     }
@@ -46,7 +46,9 @@ static ls_status build(ls_model *model, const ls__graph_options *options, ls__bu
     /* From here on the table may name this graph's parameters, so the graph stays. */
     b->next = model->built;
     model->built = b;
-    return ls__model_table(model, b->graph, b->offsets);
+    LS_TRY(ls__model_table(model, b->graph, b->offsets));
+    b->fits = true;
+    return LS_OK;
 failed:
     ls__graph_destroy(b->graph);
     ls__free(b->offsets);

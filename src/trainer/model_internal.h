@@ -16,6 +16,7 @@ typedef struct ls__built {
     ls_graph *graph;
     ls__executable *executable; /* NULL = built, not compiled */
     int64_t *offsets;           /* (params of the graph) in the model's flat space */
+    bool fits;                  /* into the table; else it is only kept for its names */
     struct ls__built *next;
 } ls__built;
 

@@ -79,7 +79,7 @@ ls_status ls__model_table(ls_model *model, const ls_graph *graph, int64_t *offse
         offsets[i] = model->tensors[at >= 0 ? at : model->ntensors - 1].offset;
     }
     if (n == 0) return ls_fail(LS_ERR_ARG, "the step function creates no parameters");
-    return closed ? LS_OK : ls__model_apply_loaded(model);
+    return ls__model_apply_loaded(model);
 }
 
 ls_status ls__model_saved(const ls_model *model, ls__saved_tensor **out)

@@ -140,20 +140,35 @@ static ls_status resolve(const ls_model *model, const char *from, char path[LS_P
                        "ls_model_load: there is nothing to load (the run has no such checkpoint)");
     ls__options_string(ls__world_options(model->world), "runs-dir", &runs_dir);
     LS_TRY(ls__checkpoint_resolve(runs_dir, from, path));
-    /* Once for all ranks: whoever verifies reads every byte. */
-    return ls_world_rank(model->world) == 0 ? ls__checkpoint_verify(path) : LS_OK;
+    return ls__checkpoint_verify(path);
+}
+
+/* One rank decides for all which file it is: a run that is being trained has a new @last at any
+ * moment. It verifies for all, too: that reads every byte. */
+static ls_status agree_on_file(const ls_model *model, const char *from, char path[LS_PATH_MAX])
+{
+    ls_comm *comm = ls_world_comm(model->world);
+    ls_status status = ls_world_rank(model->world) == 0 ? resolve(model, from, path) : LS_OK;
+    LS_TRY(ls__share_failure(comm, status, NULL, NULL));
+    return ls_comm_broadcast(comm, path, LS_PATH_MAX, LS_DTYPE_U8, 0);
 }
 
 ls_status ls_model_load(ls_model *model, const char *from)
 {
-    char path[LS_PATH_MAX];
-    ls_comm *comm = ls_world_comm(model->world);
+    char path[LS_PATH_MAX] = "";
     ls__loaded *loaded = NULL;
-    LS_TRY(ls__share_failure(comm, resolve(model, from, path), NULL, NULL));
-    LS_TRY(ls__share_failure(comm, load_file(path, &loaded), NULL, NULL));
+    LS_TRY(agree_on_file(model, from, path));
+    ls_status status = load_file(path, &loaded);
+    LS_TRY(ls__share_failure(ls_world_comm(model->world), status, NULL, NULL));
     ls__loaded_free(model->loaded);
     model->loaded = loaded;
-    return model->ntensors > 0 ? ls__model_apply_loaded(model) : LS_OK;
+    if (model->ntensors == 0) return LS_OK;
+    status = ls__model_apply_loaded(model);
+    if (status != LS_OK) { /* the weights from before stay the model's */
+        ls__loaded_free(model->loaded);
+        model->loaded = NULL;
+    }
+    return status;
 }
 
 /* --- writing --- */

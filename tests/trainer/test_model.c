@@ -387,7 +387,19 @@ static void a_model_outlives_its_runs(void **state)
     ls_model_destroy(other);
     assert_ok(ls_model_create(world, normed, NULL, &other));
     assert_ok(ls_model_load(other, in_folder("saved.safetensors")));
-    assert_fails(ls_evaluate(other, val, &after), LS_ERR_CONFIG, "there is no norm.");
+    for (int i = 0; i < 2; i++) /* and it does not forget that */
+        assert_fails(ls_evaluate(other, val, &after), LS_ERR_CONFIG, "there is no norm.");
+    o.name = "wrong-weights";
+    assert_fails(ls_fit(other, data, NULL, &o, NULL), LS_ERR_CONFIG, "there is no norm.");
+    ls_model_destroy(other);
+
+    o.name = "has-weights"; /* which a file of another model's leaves alone */
+    assert_ok(ls_model_create(world, normed, NULL, &other));
+    assert_ok(ls_fit(other, data, NULL, &o, NULL));
+    assert_ok(ls_evaluate(other, val, &before));
+    assert_fails(ls_model_load(other, in_folder("saved.safetensors")), LS_ERR_CONFIG, "norm.");
+    assert_ok(ls_evaluate(other, val, &after));
+    assert_memory_equal(&after, &before, sizeof after);
     ls_model_destroy(other);
     ls_dataset_destroy(data);
     ls_dataset_destroy(val);
