@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/memory.h"
 #include "world/world_internal.h"
 
 typedef struct loop_rank {
@@ -148,6 +149,7 @@ static ls_status run_rank(loop_rank *r)
     float array[LOOP_VALUES] = { 0.5f };
     ls_run *run = NULL;
     ls_space *space = NULL;
+    if (o->fail_allocation) ls__alloc_fail_at(o->fail_allocation);
     ls_status status = ls_run_create(r->world, train, &options, &run);
     if (status == LS_OK) {
         ls_run_keep(run, "count", &out->kept, sizeof out->kept);
@@ -162,6 +164,7 @@ static ls_status run_rank(loop_rank *r)
         ls_status finished = ls_run_finish(run, &out->result);
         if (status == LS_OK) status = finished;
     }
+    if (o->fail_allocation) ls__alloc_fail_at(0);
     ls_dataset_destroy(train);
     ls_dataset_destroy(val);
     return status;

@@ -392,6 +392,32 @@ static void mistakes_of_a_loop_are_named(void **state)
     }
 }
 
+/* Whichever allocation fails, the run ends with that status, and another start is well. */
+static void memory_runs_out(void **state)
+{
+    (void)state;
+    int failed = 0, well = 0; /* in a row: there are no more allocations */
+    loop_options o = usual();
+    o.val_samples = 300;
+    o.run.max_steps = 2;
+    for (long n = 1; well < 30; n++) {
+        char name[32];
+        loop_outcome out[1];
+        snprintf(name, sizeof name, "memory%ld", n);
+        o.run.name = name;
+        o.fail_allocation = n;
+        loop_run(1, &o, out);
+        if (out[0].status != LS_OK && !strstr(out[0].text, "memory"))
+            fail_msg("allocation %ld: status %d: %s", n, out[0].status, out[0].text);
+        well = out[0].status == LS_OK ? well + 1 : 0;
+        failed += out[0].status != LS_OK;
+    }
+    assert_true(failed > 30);
+    o.fail_allocation = 0;
+    o.run.name = "memory1";
+    loop_run_ok(1, &o);
+}
+
 static void the_monitored_metric_makes_the_best_checkpoint(void **state)
 {
     (void)state;
@@ -447,6 +473,7 @@ int main(void)
         cmocka_unit_test(what_is_not_finite_is_not_saved),
         cmocka_unit_test(nothing_of_a_diverged_step_is_kept),
         cmocka_unit_test(mistakes_of_a_loop_are_named),
+        cmocka_unit_test(memory_runs_out),
         cmocka_unit_test(the_monitored_metric_makes_the_best_checkpoint),
         cmocka_unit_test(early_stop_is_remembered_over_a_resume),
     };
