@@ -12,7 +12,8 @@ static bool write_npy(const char *path, const char *shape, const float *values, 
     if (!f) return false;
     fwrite("\x93NUMPY\1\0\x76\0", 1, 10, f); /* version 1.0; 0x76 bytes of header */
     fprintf(f, "{'descr': '<f4', 'fortran_order': False, 'shape': %-66s}\n", shape);
-    return (fwrite(values, sizeof *values, count, f) == count) & (fclose(f) == 0);
+    bool written = fwrite(values, sizeof *values, count, f) == count;
+    return fclose(f) == 0 && written;
 }
 
 ls_status make_data(void *user) /* y = 0 x[0] + 1 x[1] + ... + 15 x[15] + noise */
