@@ -163,10 +163,15 @@ static const char *prefix_of(ls__log_level level)
     }
 }
 
+bool ls__log_shows(ls__log_level level)
+{
+    if ((int)level > atomic_load(&level_limit)) return false;
+    return level < LS__LOG_INFO || !atomic_load(&quiet);
+}
+
 void ls__log(ls__log_level level, const char *format, ...)
 {
-    if ((int)level > atomic_load(&level_limit)) return;
-    if (level >= LS__LOG_INFO && atomic_load(&quiet)) return;
+    if (!ls__log_shows(level)) return;
     int saved = errno;
     char line[PIPE_BUF];
     size_t used = (size_t)snprintf(line, sizeof line, "%s", prefix_of(level));

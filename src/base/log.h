@@ -13,6 +13,7 @@ typedef enum ls__log_level {
 } ls__log_level;
 
 void ls__log(ls__log_level level, const char *format, ...) LS_PRINTF(2, 3);
+bool ls__log_shows(ls__log_level level);
 void ls__log_set_level(ls__log_level level); /* default INFO */
 /* Every rank logs warnings and errors; only the quiet-less rank (0) logs info. Default: not quiet.
  */

@@ -18,6 +18,7 @@ const int ls__signals[LS__SIGNALS] = { SIGTERM, SIGINT, SIGUSR1 };
 
 static struct {
     atomic_int forward_fd; /* -1 = this process is the whole job */
+    bool talks, terminal;
     atomic_int first;
     _Atomic int64_t first_ns;
     bool has_timer;
@@ -43,6 +44,16 @@ static void end_at_once(int number, bool grace_over, const char *why)
     _exit(128 + number);
 }
 
+/* What a supervisor would say. */
+static void say_stopping(int number)
+{
+    if (!state.talks) return;
+    if (state.terminal) say("\r\033[K"); /* the progress line */
+    say(number == SIGINT    ? "lockstep: SIGINT: stopping at the next step; once more to stop now\n"
+        : number == SIGTERM ? "lockstep: SIGTERM: stopping at the next step\n"
+                            : "lockstep: SIGUSR1: stopping at the next step\n");
+}
+
 static void alone(int number, const siginfo_t *info)
 {
     int64_t now = ls__now_ns();
@@ -53,6 +64,7 @@ static void alone(int number, const siginfo_t *info)
     if (atomic_compare_exchange_strong(&state.first, &expected, number)) {
         atomic_store(&state.first_ns, now);
         if (state.has_timer) timer_settime(state.timer, 0, &state.grace, NULL);
+        say_stopping(number);
     } else if (now - atomic_load(&state.first_ns) > 1000000000) {
         end_at_once(number, false, "lockstep: error: a second signal ended the program at once\n");
     }
@@ -89,8 +101,10 @@ ls_status ls__signals_forward(int fd)
     return install();
 }
 
-ls_status ls__signals_alone(double grace)
+ls_status ls__signals_alone(double grace, bool talks)
 {
+    state.talks = talks;
+    state.terminal = isatty(STDERR_FILENO);
     atomic_store(&state.forward_fd, -1);
     atomic_store(&state.first, 0);
     state.has_timer = false;

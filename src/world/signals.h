@@ -11,8 +11,8 @@
 
 /* Each signal becomes one byte, its number, on fd (non-blocking; borrowed). */
 ls_status ls__signals_forward(int fd);
-/* This process is the whole job. grace in seconds, -1 = none. */
-ls_status ls__signals_alone(double grace);
+/* This process is the whole job. grace in seconds, -1 = none; talks: says what a signal does. */
+ls_status ls__signals_alone(double grace, bool talks);
 int ls__signals_stop_request(void); /* after ls__signals_alone: the first signal, 0 = none */
 /* What a program on its own writes when a signal ends it; taken over. NULL = nothing. */
 void ls__signals_set_last_words(ls__last_words *words);

@@ -226,7 +226,7 @@ static ls_status be_alone(ls_world *world)
     LS_TRY(ls__core_create(&world->core));
     LS_TRY(ls__store_create_direct(world->core, 0, &world->store));
     if (!world->program.never_launch) {
-        LS_TRY(ls__signals_alone(world->launch.grace));
+        LS_TRY(ls__signals_alone(world->launch.grace, ls__log_shows(LS__LOG_INFO)));
         world->has_signals = true;
         ls__world_prepare_last_words(world);
     }
