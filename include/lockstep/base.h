@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-#define LS_NODISCARD             __attribute__((warn_unused_result))
+#define LS_NODISCARD           __attribute__((warn_unused_result))
 #define LS_PRINTF(text, first) __attribute__((format(printf, text, first)))
 
 /* X(name, text, exit code of ls_check) */
@@ -82,6 +82,10 @@ typedef enum ls_dtype {
     LS_DTYPE_I64,
     LS_DTYPE_U64,
 } ls_dtype;
+
+/* What a model computes in. bf16-mixed: parameters, their gradients, sums and norms in f32; matrix
+ * products, and activations between them, in bf16. */
+typedef enum ls_precision { LS_PRECISION_32, LS_PRECISION_BF16_MIXED } ls_precision;
 
 size_t ls_dtype_size(ls_dtype type);      /* bytes of one element */
 const char *ls_dtype_name(ls_dtype type); /* "f32" */

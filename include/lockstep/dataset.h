@@ -6,6 +6,7 @@
 #define LOCKSTEP_DATASET_H
 
 #include <lockstep/base.h>
+#include <lockstep/tokenizer.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -66,6 +67,52 @@ LS_NODISCARD ls_status ls_dataset_idx(const char *images, const char *labels,
  * i2, u2, i4 become i32; i8 stays i64; f4 and f8 become f32. Other types, Fortran order, objects and
  * big-endian files are refused with the line of Python that converts them. y may be NULL. */
 LS_NODISCARD ls_status ls_dataset_npy(const char *x, const char *y, ls_dataset **out);
+
+/* Windows of tokens, for language models: sample i holds tokens [i context, (i + 1) context) as
+ * "tokens" (context) i32 and the ones that follow each of them as "targets" (context) i32. pattern:
+ * a file, or a glob pattern, whose files are one after another in the order of their names; no
+ * window spans two. llm.c's shards (their header tells) and nanoGPT's (u16 without a header); mapped,
+ * never read as a whole. */
+LS_NODISCARD ls_status ls_dataset_tokens(const char *pattern, int64_t context, ls_dataset **out);
+/* As tokens, from a text file. */
+LS_NODISCARD ls_status ls_dataset_text(const char *path, int64_t context,
+                                       const ls_tokenizer *tokenizer, ls_dataset **out);
+
+/* A folder of PNG and JPEG files, a sub-folder per class in the order of their names: fields "image"
+ * (channels,size,size) u8 and "label" () i32. Scaled so that the shorter side fits, then cut to the
+ * middle; channels 1 (grey) or 3. Files are read when their sample is. */
+LS_NODISCARD ls_status ls_dataset_images(const char *folder, int channels, int size,
+                                         ls_dataset **out);
+LS_NODISCARD ls_status ls_dataset_images_with(const char *folder, int channels, int size,
+                                              const ls_image_options *options, ls_dataset **out);
+
+/* What a table's columns mean: learnt from a CSV file, saved with a run, applied to other files. */
+typedef struct ls_table_schema ls_table_schema;
+typedef struct ls_table_options {
+    const char *target;     /* the column to predict; NULL = the last */
+    const char *drop;       /* columns to leave out, "id,name"; NULL = none */
+    const char *categories; /* columns of categories although they look like numbers; NULL = none */
+    int64_t hash_above; /* a column with more different texts is hashed into so many buckets; 0 =
+                               1000 */
+    bool classify;      /* the target is a class although it looks like a number */
+} ls_table_options;
+LS_NODISCARD ls_status ls_table_schema_learn(const char *path, const ls_table_options *options,
+                                             ls_table_schema **out);
+LS_NODISCARD ls_status ls_table_schema_load(const char *path, ls_table_schema **out);
+LS_NODISCARD ls_status ls_table_schema_save(const ls_table_schema *schema, const char *path);
+void ls_table_schema_destroy(ls_table_schema *schema);
+int ls_table_numbers(const ls_table_schema *schema); /* columns of numbers, each with a flag for
+                                                          missing values */
+int ls_table_categories(const ls_table_schema *schema, const int64_t **sizes); /* values of each */
+int64_t ls_table_classes(const ls_table_schema *schema); /* of the target; 0 = a number */
+const char *ls_table_class(const ls_table_schema *schema, int64_t i); /* "setosa" */
+/* A target in its own unit = scaled * deviation + mean. */
+void ls_table_target_scale(const ls_table_schema *schema, double *mean, double *deviation);
+/* RFC 4180 with a header line: fields "numbers" (2 n) f32, standardized, 0 where missing, then the
+ * flags; "categories" (m) i32, 0 = missing or never seen; "target" () i32 of a class, f32
+ * standardized of a number. Fields without columns are left out. */
+LS_NODISCARD ls_status ls_dataset_table(const char *path, const ls_table_schema *schema,
+                                        ls_dataset **out);
 
 #ifdef __cplusplus
 }

@@ -13,6 +13,7 @@
 #include <lockstep/optimizer.h>
 #include <lockstep/run.h>
 #include <lockstep/space.h>
+#include <lockstep/tokenizer.h>
 #include <lockstep/trainer.h>
 #include <lockstep/world.h>
 

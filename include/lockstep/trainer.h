@@ -47,6 +47,38 @@ LS_NODISCARD ls_status ls_predict(ls_model *model, ls_dataset *data, ls_predict_
  * are for evaluations: they are not computed in training. */
 void ls_model_gradients(ls_model *model, ls_space *space, const ls_batch *batch);
 
+/* Names of another program's weights. "*" stands for the same digits in both names; transpose: a
+ * matrix lies the other way round there. model NULL: there, but not wanted here. Ended by {0}. The
+ * first rule that fits counts. */
+typedef struct ls_weight_rule {
+    const char *file, *model;
+    bool transpose;
+} ls_weight_rule;
+/* [all] As ls_model_load and ls_model_save, under other names. A parameter that no tensor is for, or
+ * a tensor that no rule names, is an error. */
+LS_NODISCARD ls_status ls_model_load_as(ls_model *model, const char *path,
+                                        const ls_weight_rule *rules);
+LS_NODISCARD ls_status ls_model_save_as(ls_model *model, const char *path,
+                                        const ls_weight_rule *rules);
+
+/* Decoding: a model of tokens (its step function reads "tokens" (B,T) and hands out "scores"
+ * (B,T,V)) one token after another, with the keys and values of earlier ones kept by ls_attention.
+ * On the calling rank alone. */
+typedef struct ls_decoder ls_decoder;
+/* batch texts side by side, each of at most context tokens. */
+LS_NODISCARD ls_status ls_decoder_create(ls_model *model, int64_t batch, int64_t context,
+                                         ls_decoder **out);
+/* One more token of each text; *scores (batch,V) of the next one, valid until the next call. */
+LS_NODISCARD ls_status ls_decoder_step(ls_decoder *decoder, const int32_t *tokens,
+                                       const float **scores);
+void ls_decoder_reset(ls_decoder *decoder);             /* new texts */
+int64_t ls_decoder_position(const ls_decoder *decoder); /* tokens so far */
+void ls_decoder_destroy(ls_decoder *decoder);
+
+/* Draws a token. temperature 0: the most likely one (the first of equals); top_k 0: of all. */
+int32_t ls_sample(const float *scores, int64_t count, double temperature, int64_t top_k,
+                  ls_rng *rng);
+
 #ifdef __cplusplus
 }
 #endif

@@ -17,6 +17,7 @@ typedef struct ls__run_context {
                      included */
     const int64_t *offsets; /* (params of the graph) */
     void *const *fields;    /* per field of the dataset: (batch, ...) */
+    void *const *states;    /* per state of the graph: (batch, ...); NULL when there is none */
     void *arena;            /* at least ls__executable's arena bytes, aligned to 64 */
     uint64_t seed;
     int64_t step;           /* of dropout's key */

@@ -17,6 +17,7 @@ typedef enum ls__role {
     LS__ROLE_STATISTIC, /* as a parameter, but its "gradient" is a sum of statistics and its update
                            a moving average (batch norm) */
     LS__ROLE_CONSTANT,  /* values copied into the graph */
+    LS__ROLE_STATE,     /* memory that the caller keeps from run to run; decoding only */
     LS__ROLE_VALUE,     /* computed by a node */
 } ls__role;
 
@@ -28,8 +29,8 @@ struct ls_tensor {
     int64_t shape[LS_MAX_RANK]; /* of the micro-batch it was built for */
     int id;                     /* index in the graph's tensors */
     int node;                   /* the node that computes it; -1 for other roles */
-    int slot; /* input: index of the dataset's field; param, statistic: index in the graph's params
-               */
+    int slot; /* input: index of the dataset's field; param, statistic: index in the graph's params;
+                 state: index in the graph's states */
     const float *values; /* constant */
     bool batched;        /* its first dimension is the micro-batch */
     bool sample_major;   /* its first dimension is the micro-batch or it times something: all values
@@ -37,6 +38,7 @@ struct ls_tensor {
     bool learned;        /* a parameter has a part in it */
     bool differentiable; /* learned or, if input_gradients asks for them, computed from an f32 input
                             by operations that have a gradient */
+    bool half;           /* bf16-mixed: an activation (or its gradient) stored as bf16 */
     ls_tensor *weights; /* of losses and scores whose targets can be ignored: (as they) 1 or 0; else
                             NULL */
 };
@@ -51,6 +53,8 @@ typedef struct ls__node {
                         ls_op's compute has one */
     int nout;
     bool backward;
+    bool half; /* bf16-mixed: multiplies bf16 numbers, adds in f32: reads its f32 inputs (parameters
+                  too) rounded to bf16 */
 } ls__node;
 
 /* A parameter or statistic, in the order of first use. */
@@ -89,6 +93,9 @@ typedef struct ls__graph_options {
     int64_t batch;          /* samples of the micro-batch */
     const ls_field *fields; /* of the dataset */
     int nfields;
+    ls_precision precision; /* ls__graph_precision marks tensors and nodes */
+    int64_t decode; /* predicting token by token: rows of the caches; 0 = not decoding. A sample is
+                       then one new token (T = 1) */
     bool input_gradients; /* training: every f32 input's gradient is a result, an output named
                              "gradient of <field>"; for ls_gradient_check */
 } ls__graph_options;
@@ -102,6 +109,12 @@ void ls__graph_destroy(ls_graph *g);
 int ls__graph_nodes(const ls_graph *g, const ls__node **nodes);
 int ls__graph_tensors(const ls_graph *g, ls_tensor *const **tensors);
 int ls__graph_params(const ls_graph *g, const ls__graph_param **params);
+/* States: memory that outlives a run, zero before the first. Their first dimension is the batch. */
+typedef struct ls__graph_state {
+    const char *name; /* "position", "block0.cache" */
+    ls_tensor *tensor;
+} ls__graph_state;
+int ls__graph_states(const ls_graph *g, const ls__graph_state **states);
 int ls__graph_results(const ls_graph *g, const ls__graph_result **results);
 const ls__graph_options *ls__graph_options_of(const ls_graph *g);
 /* The least common multiple of the batch norms' groups; 1 when there is none: the unit in which
@@ -131,6 +144,13 @@ ls_tensor *ls__graph_sibling(const ls_tensor *out, int i);
 ls_tensor *ls__graph_statistic(ls_graph *g, const char *name, double first, double momentum,
                                int64_t count);
 void ls__graph_statistic_sum(ls_graph *g, ls_tensor *statistic, ls_tensor *sum);
+/* Decoding: how many tokens each sample has behind it, (B) i32, the state "position"; NULL when not
+ * decoding. The caller counts it up. */
+ls_tensor *ls__graph_position(ls_graph *g);
+/* Decoding: the state of that name, f32 or i32; the same name is the same state. shape without the
+ * batch. */
+ls_tensor *ls__graph_state_tensor(ls_graph *g, const char *name, ls_dtype type, int rank,
+                                  const int64_t *shape);
 /* Micro-batches must begin at multiples of so many samples. */
 void ls__graph_needs_group(ls_graph *g, int64_t group);
 

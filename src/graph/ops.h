@@ -8,6 +8,9 @@
  *
  * NaN goes through everything (relu, pools): divergence must show.
  *
+ * bf16-mixed: ls_tensor.half and ls__node.half (graph_internal.h) say what is stored and multiplied
+ * in bf16; the formulas stay, sums are f32.
+ *
  * Fusion (linear + relu, batch norm + relu, add + relu) is the backend's: relu's gradient reads
  * relu's output, so the value before it has no second reader unless the model has one. A backward
  * node's output that is a parameter's gradient (ls__graph_param.grad) belongs to no other parameter
@@ -42,6 +45,33 @@
     X(scale)                                                                                       \
     X(copy)                                                                                        \
     X(reshape)                                                                                     \
+    X(embedding)                                                                                   \
+    X(embedding_grad)                                                                              \
+    X(position_embedding)                                                                          \
+    X(position_embedding_grad)                                                                     \
+    X(layer_norm)                                                                                  \
+    X(layer_norm_grad)                                                                             \
+    X(rms_norm)                                                                                    \
+    X(rms_norm_grad)                                                                               \
+    X(activation)                                                                                  \
+    X(activation_grad)                                                                             \
+    X(rotary)                                                                                      \
+    X(attention)                                                                                   \
+    X(attention_grad)                                                                              \
+    X(attention_cached)                                                                            \
+    X(softmax)                                                                                     \
+    X(softmax_grad)                                                                                \
+    X(sub)                                                                                         \
+    X(div)                                                                                         \
+    X(sum_to)                                                                                      \
+    X(reduce)                                                                                      \
+    X(reduce_grad)                                                                                 \
+    X(transpose)                                                                                   \
+    X(slice)                                                                                       \
+    X(slice_grad)                                                                                  \
+    X(concat)                                                                                      \
+    X(elementwise_loss)                                                                            \
+    X(elementwise_loss_grad)                                                                       \
     X(cross_entropy)                                                                               \
     X(cross_entropy_grad)                                                                          \
     X(accuracy)                                                                                    \
@@ -109,8 +139,11 @@ typedef struct ls__batch_norm_attributes {
 /* --- element by element (op_elementwise.c) ---
  * relu:      x -> y;     y = x < 0 ? 0 : x
  * relu_grad: g, y -> dx; dx = y <= 0 ? 0 : g
- * add, mul:  a, b -> y, of one shape. (A tensor with several readers has its gradients summed by
- *            add.)
+ * add, sub, mul, div: a, b -> y (op_binary.c); shapes as NumPy broadcasts them: aligned at the last
+ *            dimension, of which one may be 1 or missing. (A tensor with several readers has its
+ *            gradients summed by add.)
+ * sum_to:    x -> y of the shape in the attributes, which broadcasts to x's: sums over what was
+ *            broadcast, in row-major order of x
  * scale:     x (f32, u8, i32, i64) -> y; y = factor (float)x + offset
  * copy:      x -> y = x, any type
  * reshape:   x -> y, the same elements in the same row-major order: a view, no kernel where x is
@@ -123,6 +156,114 @@ typedef struct ls__reshape_attributes {
     int64_t rank;
     int64_t shape[LS_MAX_RANK];
 } ls__reshape_attributes;
+
+/* --- embeddings (op_embedding.c): L stands for the dimensions of tokens, i32, i64 or u8 ---
+ * embedding:      tokens (L), weight (V,C) -> y (L,C); row tokens of weight. A token outside [0,V):
+ *                 the run fails.
+ * embedding_grad: g (L,C), tokens (L) -> dweight (V,C); rows of g added up in order, others 0
+ * position_embedding:      x (B,T,C), weight (S,C), [position (B) i32] -> y (B,T,C)
+ *                          y[b,t] = x[b,t] + weight[position[b] + t]; position 0 where absent
+ * position_embedding_grad: g (B,T,C) -> dweight (S,C); row t is the sum over b of g[b,t], in order,
+ *                          rows from T on are 0 */
+typedef struct ls__embedding_attributes {
+    int64_t rows; /* V or S, for the gradients; else 0 */
+} ls__embedding_attributes;
+
+/* --- norms over the last dimension (op_norm.c): R stands for all dimensions before it ---
+ * layer_norm:      x (R,C), weight (C), [bias (C)] -> y (R,C), mean (R), inverse (R)
+ *                  variance = mean of (x - mean)^2; inverse = 1 / sqrt(variance + epsilon)
+ *                  y = (x - mean) inverse weight + bias
+ * layer_norm_grad: g (R,C), x (R,C), weight (C), mean (R), inverse (R)
+ *                  -> dx (R,C), dweight (C), [dbias (C)] (nout says whether dbias is wanted)
+ *                  h = (x - mean) inverse; u = g weight;
+ *                  dx = inverse (u - mean of u - h mean of (u h)); dweight = sum of g h, dbias = sum
+ *                  of g
+ * rms_norm:        x (R,C), weight (C) -> y (R,C), inverse (R)
+ *                  inverse = 1 / sqrt(mean of x^2 + epsilon); y = x inverse weight
+ * rms_norm_grad:   g, x, weight, inverse -> dx (R,C), dweight (C)
+ *                  h = x inverse; u = g weight; dx = inverse (u - h mean of (u h)); dweight = sum of
+ *                  g h */
+typedef struct ls__norm_attributes {
+    double epsilon;
+} ls__norm_attributes;
+
+/* --- activations with a curve (op_activation.c) ---
+ * activation:      x -> y
+ * activation_grad: g, x -> dx = g * derivative at x
+ * gelu:      x Phi(x), Phi(x) = (1 + erf(x / sqrt 2)) / 2
+ * gelu_tanh: x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
+ * silu:      x sigmoid(x) */
+typedef enum ls__activation_kind {
+    LS__ACTIVATION_GELU,
+    LS__ACTIVATION_GELU_TANH,
+    LS__ACTIVATION_SILU,
+    LS__ACTIVATION_TANH,
+    LS__ACTIVATION_SIGMOID,
+} ls__activation_kind;
+typedef struct ls__activation_attributes {
+    int64_t kind; /* ls__activation_kind */
+} ls__activation_attributes;
+
+/* --- attention (op_attention.c): H heads of queries, K <= H heads of keys and values (K divides H;
+ * head h reads keys and values of head h / (H / K)), D numbers each. W = (H + 2 K) D: a row of qkv
+ * holds all queries, then all keys, then all values, each head by head. ---
+ * rotary:           x (B,T,W), [position (B) i32] -> y (B,T,W)
+ *                   Turns queries and keys, copies values. Pairs (i, i + D/2) of each head, as
+ *                   LLaMA's weights expect: angle = (position[b] + t) theta^(-2i/D), negative with
+ *                   inverse; (u, v) -> (u cos - v sin, u sin + v cos). D is even. The gradient is the
+ *                   same operation with the other inverse.
+ * attention:        qkv (B,T,W) -> y (B,T,H D), logsum (B,H,T)
+ *                   s[t,u] = scale q[t].k[u] for u <= t (all u when not causal);
+ *                   logsum[t] = log of the sum over u of exp(s[t,u]), computed from the maximum;
+ *                   y[t] = sum over u of exp(s[t,u] - logsum[t]) v[u]
+ *                   In tiles: no T x T matrix exists. Dao et al., "FlashAttention" (2022).
+ * attention_grad:   g (B,T,H D), qkv, y, logsum -> dqkv (B,T,W)
+ *                   p[t,u] = exp(s[t,u] - logsum[t]); r[t] = g[t].y[t]; dp[t,u] = g[t].v[u];
+ *                   ds = scale p (dp - r); dq[t] = sum over u of ds[t,u] k[u];
+ *                   dk[u] = sum over t of ds[t,u] q[t]; dv[u] = sum over t of p[t,u] g[t]
+ *                   (keys and values shared by heads: summed over those heads, in order)
+ * attention_cached: qkv (B,T,W), cache (B,S,2 K D), position (B) i32 -> y (B,T,H D)
+ *                   Puts keys and values of the T new tokens into rows position[b]... of the cache
+ *                   (a state, written in place), then attends causally to rows [0, position[b]+t].
+ *                   Not differentiable. */
+typedef struct ls__attention_attributes {
+    int64_t heads, kv_heads, width; /* H, K, D */
+    int64_t causal;
+    double scale;
+} ls__attention_attributes;
+typedef struct ls__rotary_attributes {
+    int64_t heads, kv_heads, width;
+    double theta;
+    int64_t inverse;
+} ls__rotary_attributes;
+
+/* --- softmax over the last dimension (op_softmax.c) ---
+ * softmax:      x (R,C) -> y = exp(x - max) / sum
+ * softmax_grad: g, y -> dx = y (g - sum of g y) */
+
+/* --- reductions (op_reduce.c): one dimension goes away; never the micro-batch's ---
+ * reduce:      x -> y; sum, mean or the largest (a NaN is larger than all) along `dim`
+ * reduce_grad: g, [x, y (max only)] -> dx; `size` is x's extent along dim. sum: g; mean: g / size;
+ *              max: g at the first largest, else 0 */
+typedef enum ls__reduce_kind { LS__REDUCE_SUM, LS__REDUCE_MEAN, LS__REDUCE_MAX } ls__reduce_kind;
+typedef struct ls__reduce_attributes {
+    int64_t kind, dim, size;
+} ls__reduce_attributes;
+
+/* --- moving elements (op_move.c); any type ---
+ * transpose:  x -> y with dimensions a and b exchanged; its gradient is itself
+ * slice:      x -> y = elements [begin, begin + size) along dim
+ * slice_grad: g -> dx; 0 outside the slice; `whole` is x's extent along dim
+ * concat:     x_0, x_1, ... -> y, side by side along dim; the gradients are slices */
+typedef struct ls__transpose_attributes {
+    int64_t a, b;
+} ls__transpose_attributes;
+typedef struct ls__slice_attributes {
+    int64_t dim, begin, size, whole;
+} ls__slice_attributes;
+typedef struct ls__concat_attributes {
+    int64_t dim;
+} ls__concat_attributes;
 
 /* --- dropout (op_dropout.c): x (B,S) -> y ---
  * The gradient is the same operation with the same attributes on g.
@@ -150,5 +291,17 @@ void ls__dropout_key(const ls__dropout_attributes *attributes, uint64_t seed, ui
  * loss_grad:          losses (L) (its shape only), [weights (L)] -> seed (L)
  *                     context's grad_seed * (weights or 1): where the backward pass begins */
 #define LS__LABEL_IGNORED (-100)
+
+/* --- losses element by element (op_elementwise_loss.c) ---
+ * elementwise_loss:      x, target (f32, of one shape) -> losses (as x), d = x - target
+ *                        mse: d^2; bce (x before the sigmoid): max(x,0) - x target + log(1 +
+ *                        exp(-|x|)); smooth_l1: |d| < beta ? d^2 / (2 beta) : |d| - beta / 2
+ * elementwise_loss_grad: g, x, target -> dx. The target has no gradient: one that depends on
+ *                        parameters is refused. */
+typedef enum ls__loss_kind { LS__LOSS_MSE, LS__LOSS_BCE, LS__LOSS_SMOOTH_L1 } ls__loss_kind;
+typedef struct ls__elementwise_loss_attributes {
+    int64_t kind;
+    double beta;
+} ls__elementwise_loss_attributes;
 
 #endif

@@ -106,6 +106,8 @@ static char *base_of(const cpu_buffer *b, const ls__run_context *context)
         return (char *)(context->grads + context->offsets[b->slot]);
     case CPU_FIELD:
         return context->fields[b->slot];
+    case CPU_STATE:
+        return context->states[b->slot];
     case CPU_CONSTANT:
         return (char *)b->constant;
     case CPU_ARENA:

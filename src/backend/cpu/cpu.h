@@ -67,6 +67,7 @@ typedef enum cpu_space {
     CPU_PARAM,    /* params + offsets[slot] */
     CPU_GRAD,     /* grads + offsets[slot] */
     CPU_FIELD,    /* fields[slot] */
+    CPU_STATE,    /* states[slot] */
     CPU_CONSTANT, /* the graph's */
 } cpu_space;
 
@@ -271,6 +272,15 @@ cpu_lower_fn ls__cpu_batch_norm, ls__cpu_batch_norm_grad, ls__cpu_batch_norm_inf
 cpu_lower_fn ls__cpu_relu, ls__cpu_relu_grad, ls__cpu_add, ls__cpu_mul, ls__cpu_scale, ls__cpu_copy;
 cpu_lower_fn ls__cpu_dropout;
 cpu_lower_fn ls__cpu_cross_entropy, ls__cpu_cross_entropy_grad, ls__cpu_accuracy, ls__cpu_loss_grad;
+cpu_lower_fn ls__cpu_embedding, ls__cpu_embedding_grad, ls__cpu_position_embedding,
+    ls__cpu_position_embedding_grad;
+cpu_lower_fn ls__cpu_layer_norm, ls__cpu_layer_norm_grad, ls__cpu_rms_norm, ls__cpu_rms_norm_grad;
+cpu_lower_fn ls__cpu_activation, ls__cpu_activation_grad;
+cpu_lower_fn ls__cpu_rotary, ls__cpu_attention, ls__cpu_attention_grad, ls__cpu_attention_cached;
+cpu_lower_fn ls__cpu_softmax, ls__cpu_softmax_grad;
+cpu_lower_fn ls__cpu_sub, ls__cpu_div, ls__cpu_sum_to, ls__cpu_reduce, ls__cpu_reduce_grad;
+cpu_lower_fn ls__cpu_transpose, ls__cpu_slice, ls__cpu_slice_grad, ls__cpu_concat;
+cpu_lower_fn ls__cpu_elementwise_loss, ls__cpu_elementwise_loss_grad;
 cpu_lower_fn ls__cpu_user_op;
 
 /* Blocked to plain and back (reorder.c). */
