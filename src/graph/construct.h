@@ -16,6 +16,8 @@ struct ls_graph {
     int nparams, param_room;
     ls__graph_result *results;
     int nresults, result_room;
+    ls__graph_state *states;
+    int nstates, state_room;
 
     ls_status status; /* the first failure; LS_OK = none */
     char failure[1024];

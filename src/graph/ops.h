@@ -212,7 +212,7 @@ typedef struct ls__activation_attributes {
  *                   LLaMA's weights expect: angle = (position[b] + t) theta^(-2i/D), negative with
  *                   inverse; (u, v) -> (u cos - v sin, u sin + v cos). D is even. The gradient is the
  *                   same operation with the other inverse.
- * attention:        qkv (B,T,W) -> y (B,T,H D), logsum (B,H,T)
+ * attention:        qkv (B,T,W) -> y (B,T,H D), [logsum (B,H,T)], logsum only when training
  *                   s[t,u] = scale q[t].k[u] for u <= t (all u when not causal);
  *                   logsum[t] = log of the sum over u of exp(s[t,u]), computed from the maximum;
  *                   y[t] = sum over u of exp(s[t,u] - logsum[t]) v[u]

@@ -130,7 +130,8 @@ cpu_layout ls__cpu_layout_of(const cpu_builder *b, const ls_tensor *x)
 
 bool ls__cpu_tiled(const cpu_builder *b, const ls_tensor *x)
 {
-    return x->role == LS__ROLE_INPUT ? x->sample_major : b->values[x->id].tiled;
+    bool outside = x->role == LS__ROLE_INPUT || x->role == LS__ROLE_STATE;
+    return outside ? x->sample_major : b->values[x->id].tiled;
 }
 
 int ls__cpu_gradient_slot(const cpu_builder *b, const ls_tensor *x)
@@ -173,8 +174,8 @@ static ls_status outside(cpu_builder *b, const ls_tensor *x, int *buffer)
 {
     size_t nbytes = ls__cpu_nbytes(b->program, x, CPU_PLAIN);
     cpu_buffer outer = { .nbytes = nbytes, .slot = x->slot };
-    if (x->role == LS__ROLE_INPUT) {
-        outer.space = CPU_FIELD;
+    if (x->role == LS__ROLE_INPUT || x->role == LS__ROLE_STATE) {
+        outer.space = x->role == LS__ROLE_INPUT ? CPU_FIELD : CPU_STATE;
         outer.per_sample = x->sample_major ? nbytes / (size_t)b->program->batch : 0;
     } else if (x->role == LS__ROLE_CONSTANT) {
         outer.space = CPU_CONSTANT;
