@@ -74,6 +74,12 @@ LS_NODISCARD ls_status ls_dataset_npy(const char *x, const char *y, ls_dataset *
  * window spans two. llm.c's shards (their header tells) and nanoGPT's (u16 without a header); mapped,
  * never read as a whole. */
 LS_NODISCARD ls_status ls_dataset_tokens(const char *pattern, int64_t context, ls_dataset **out);
+typedef struct ls_token_options {
+    int64_t vocabulary; /* of the model: a token at or above is an error of the read, which names
+                           the file and the token's position; 0 = not checked */
+} ls_token_options;
+LS_NODISCARD ls_status ls_dataset_tokens_with(const char *pattern, int64_t context,
+                                              const ls_token_options *options, ls_dataset **out);
 /* As tokens, from a text file. */
 LS_NODISCARD ls_status ls_dataset_text(const char *path, int64_t context,
                                        const ls_tokenizer *tokenizer, ls_dataset **out);

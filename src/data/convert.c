@@ -7,6 +7,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are read on little-endian CPUs");
 
+#define SAME8(x)  (x)
 #define SAME16(x) (x)
 #define SAME64(x) (x)
 #define SWAP16(x) __builtin_bswap16(x)
@@ -48,3 +49,4 @@ LS__STORED(f64be, 64, SWAP64, double, float, LS_DTYPE_F32);
 LS__STORED(i16le, 16, SAME16, int16_t, int32_t, LS_DTYPE_I32);
 LS__STORED(u16le, 16, SAME16, uint16_t, int32_t, LS_DTYPE_I32);
 LS__STORED(f64le, 64, SAME64, double, float, LS_DTYPE_F32);
+LS__STORED(token8, 8, SAME8, uint8_t, int32_t, LS_DTYPE_I32);

@@ -18,5 +18,6 @@ extern const ls__stored ls__stored_u8, ls__stored_i8;
 extern const ls__stored ls__stored_i16be, ls__stored_i32be, ls__stored_f32be, ls__stored_f64be;
 extern const ls__stored ls__stored_i16le, ls__stored_u16le, ls__stored_i32le, ls__stored_i64le,
     ls__stored_f32le, ls__stored_f64le;
+extern const ls__stored ls__stored_token8; /* a byte that becomes i32 */
 
 #endif

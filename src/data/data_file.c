@@ -12,8 +12,6 @@
 #include "base/check.h"
 #include "base/memory.h"
 
-static const size_t RESIDENT_MAX = (size_t)1 << 30;
-
 static ls_status map(int fd, const char *path, ls__data_file *out)
 {
     struct stat info;
@@ -25,13 +23,10 @@ static ls_status map(int fd, const char *path, ls__data_file *out)
     void *bytes = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (bytes == MAP_FAILED) return ls__fail_errno(LS_ERR_DATA, "%s: cannot be mapped", path);
     *out = (ls__data_file) { .bytes = bytes, .nbytes = (size_t)info.st_size, .is_file = true };
-    out->in_memory = out->nbytes <= RESIDENT_MAX;
-    if (out->in_memory)
-        (void)madvise(bytes, out->nbytes, MADV_WILLNEED); /* a hint; does not wait */
     return LS_OK;
 }
 
-ls_status ls__data_file_open(const char *path, ls__data_file *out)
+ls_status ls__data_file_map(const char *path, ls__data_file *out)
 {
     *out = (ls__data_file) { 0 };
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not waited for */
@@ -39,6 +34,40 @@ ls_status ls__data_file_open(const char *path, ls__data_file *out)
     ls_status status = map(fd, path, out);
     close(fd);
     return status;
+}
+
+void ls__data_file_want(ls__data_file *file, bool whole)
+{
+    file->in_memory = whole || !file->is_file;
+    if (file->is_file) /* hints, which do not wait */
+        (void)madvise((void *)file->bytes, file->nbytes, whole ? MADV_WILLNEED : MADV_RANDOM);
+}
+
+ls_status ls__data_file_open(const char *path, ls__data_file *out)
+{
+    LS_TRY(ls__data_file_map(path, out));
+    if (out->nbytes <= LS__DATA_WHOLE_MAX) ls__data_file_want(out, true);
+    return LS_OK;
+}
+
+/* Of the pages around [begin, end) of a mapping. */
+static void advise(const ls__data_file *file, size_t begin, size_t end, int advice)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (end > file->nbytes) end = file->nbytes;
+    begin -= begin % page;
+    if (file->is_file && begin < end)
+        (void)madvise((uint8_t *)file->bytes + begin, end - begin, advice);
+}
+
+void ls__data_file_drop(const ls__data_file *file, size_t begin, size_t end)
+{
+    advise(file, begin, end, MADV_DONTNEED);
+}
+
+void ls__data_file_fetch(const ls__data_file *file, size_t begin, size_t end)
+{
+    advise(file, begin, end, MADV_WILLNEED);
 }
 
 void ls__data_file_close(ls__data_file *file)

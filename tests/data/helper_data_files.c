@@ -107,3 +107,16 @@ size_t make_npy(uint8_t *out, int major, const char *literal, const void *values
     if (nbytes) memcpy(out + begin + length, values, nbytes);
     return begin + length + nbytes;
 }
+
+size_t make_shard(uint8_t *out, int32_t magic, int32_t version, int32_t promised, int32_t count)
+{
+    enum { LLAMA3 = 20240801, HEADER = 1024 };
+    size_t size = magic == LLAMA3 ? 4 : 2;
+    memset(out, 0, HEADER);
+    memcpy(out, (int32_t[]) { magic, version, promised }, 12);
+    for (int32_t i = 0; i < count; i++) {
+        int32_t token = i * 7 + 3;
+        memcpy(out + HEADER + (size_t)i * size, &token, size);
+    }
+    return HEADER + (size_t)count * size;
+}

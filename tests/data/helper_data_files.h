@@ -16,5 +16,8 @@ const char *write_gzip(const char *name, const void *data, size_t nbytes);
 size_t make_idx(uint8_t *out, uint8_t type, int rank, const uint32_t *shape);
 /* A .npy file's bytes around values. */
 size_t make_npy(uint8_t *out, int major, const char *literal, const void *values, size_t nbytes);
+/* A shard of llm.c whose header promises `promised` tokens and which has `count`: token i is i * 7 +
+ * 3. Wide when magic is Llama 3's. */
+size_t make_shard(uint8_t *out, int32_t magic, int32_t version, int32_t promised, int32_t count);
 
 #endif
