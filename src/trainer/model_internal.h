@@ -26,6 +26,7 @@ typedef struct ls__loaded {
     int ntensors;
     float *values;
     int64_t count;
+    bool exact; /* a tensor that the model lacks is an error */
     char from[LS_PATH_MAX];
 } ls__loaded;
 
@@ -85,6 +86,8 @@ void ls__model_init(void *user, uint64_t seed, float *values);
 
 /* --- model_weights.c --- */
 ls_status ls__model_apply_loaded(ls_model *model); /* once the table is there */
+/* What a file brought becomes the model's weights, or is freed with an error. */
+ls_status ls__model_take_loaded(ls_model *model, ls__loaded *loaded);
 void ls__loaded_free(ls__loaded *loaded);
 
 /* --- space_of_model.c --- */

@@ -99,6 +99,14 @@ static const ls__saved_tensor *find_loaded(const ls__loaded *loaded, const char 
     return NULL;
 }
 
+static void shape_text(int rank, const int64_t *shape, char out[160])
+{
+    size_t used = (size_t)snprintf(out, 160, "(");
+    for (int d = 0; d < rank; d++)
+        used += (size_t)snprintf(out + used, 160 - used, d ? ",%lld" : "%lld", (long long)shape[d]);
+    snprintf(out + used, 160 - used, ")");
+}
+
 static ls_status place(const ls_model *model, const ls__space_tensor *t, float *values)
 {
     const ls__loaded *loaded = model->loaded;
@@ -106,11 +114,31 @@ static ls_status place(const ls_model *model, const ls__space_tensor *t, float *
     if (!s)
         return ls_fail(LS_ERR_CONFIG, "%s: there is no %s in it; it is of another model",
                        loaded->from, t->name);
-    if (s->rank != t->rank || memcmp(s->shape, t->shape, (size_t)t->rank * sizeof(int64_t)) != 0)
-        return ls_fail(LS_ERR_CONFIG, "%s: %s has another shape in it; it is of another model",
-                       loaded->from, t->name);
+    if (s->rank != t->rank || memcmp(s->shape, t->shape, (size_t)t->rank * sizeof(int64_t)) != 0) {
+        char there[160], here[160];
+        shape_text(s->rank, s->shape, there);
+        shape_text(t->rank, t->shape, here);
+        return ls_fail(LS_ERR_CONFIG, "%s: %s is %s in it and %s here; it is of another model",
+                       loaded->from, t->name, there, here);
+    }
     memcpy(values + t->offset, loaded->values + s->offset,
            (size_t)element_count(t->shape, t->rank) * sizeof(float));
+    return LS_OK;
+}
+
+/* Nothing of another program's file is left out in silence. */
+static ls_status check_all_placed(const ls_model *model)
+{
+    const ls__loaded *loaded = model->loaded;
+    for (int i = 0; loaded->exact && i < loaded->ntensors; i++) {
+        int at = 0;
+        while (at < model->ntensors &&
+               strcmp(model->tensors[at].name, loaded->tensors[i].name) != 0)
+            at++;
+        if (at == model->ntensors)
+            return ls_fail(LS_ERR_CONFIG, "%s: it has a %s, which this model has not; it is larger",
+                           loaded->from, loaded->tensors[i].name);
+    }
     return LS_OK;
 }
 
@@ -121,6 +149,7 @@ ls_status ls__model_apply_loaded(ls_model *model)
     ls_status status = values ? LS_OK : LS_ERR_MEMORY;
     for (int i = 0; status == LS_OK && i < model->ntensors; i++)
         status = place(model, &model->tensors[i], values);
+    if (status == LS_OK) status = check_all_placed(model);
     if (status != LS_OK) {
         ls__unmap(values, (size_t)model->count * sizeof(float));
         return status;
@@ -130,6 +159,19 @@ ls_status ls__model_apply_loaded(ls_model *model)
     ls__loaded_free(model->loaded);
     model->loaded = NULL;
     return LS_OK;
+}
+
+ls_status ls__model_take_loaded(ls_model *model, ls__loaded *loaded)
+{
+    ls__loaded_free(model->loaded);
+    model->loaded = loaded;
+    if (model->ntensors == 0) return LS_OK;
+    ls_status status = ls__model_apply_loaded(model);
+    if (status != LS_OK) { /* the weights from before stay the model's */
+        ls__loaded_free(model->loaded);
+        model->loaded = NULL;
+    }
+    return status;
 }
 
 static ls_status resolve(const ls_model *model, const char *from, char path[LS_PATH_MAX])
@@ -160,15 +202,7 @@ ls_status ls_model_load(ls_model *model, const char *from)
     LS_TRY(agree_on_file(model, from, path));
     ls_status status = load_file(path, &loaded);
     LS_TRY(ls__share_failure(ls_world_comm(model->world), status, NULL, NULL));
-    ls__loaded_free(model->loaded);
-    model->loaded = loaded;
-    if (model->ntensors == 0) return LS_OK;
-    status = ls__model_apply_loaded(model);
-    if (status != LS_OK) { /* the weights from before stay the model's */
-        ls__loaded_free(model->loaded);
-        model->loaded = NULL;
-    }
-    return status;
+    return ls__model_take_loaded(model, loaded);
 }
 
 /* --- writing --- */
