@@ -90,6 +90,10 @@ typedef struct ls_run_options {
     int64_t norm_group; /* samples of a batch norm's group: the unit in which batches are cut; 0 = 1
                            for loops of one's own; models set it */
     const ls_callback *const *callbacks; /* NULL-ended */
+    /* bf16-mixed: matrix products read bf16 and add in f32, activations between them are stored as
+     * bf16; parameters, their gradients, the optimizer, norms' sums and losses stay f32. Models. */
+    ls_precision precision;
+    bool profile; /* measures where a step's time goes; see ls_run_result.profiled. Models. */
 } ls_run_options;
 
 enum { LS_RUN_NAME_MAX = 256 };
@@ -127,6 +131,9 @@ typedef struct ls_run_result {
     /* Most resident memory of any rank's process so far, shared memory that it touched included
      * (getrusage's ru_maxrss). */
     int64_t peak_rss_bytes;
+    /* folder holds profile.json (lockstep.profile/1) and trace.json (for Perfetto or
+     * chrome://tracing) of this start: time, GFLOP/s and GB/s of rank 0 by operation. */
+    bool profiled;
 } ls_run_result;
 
 /* What a program prints on stdout at its end: with --json the document lockstep.fit/1 on one line,

@@ -26,7 +26,33 @@ typedef struct ls__run_context {
                                the micro-batch */
     double grad_seed; /* training: the gradient of each loss is grad_seed * its weight (1 but for
                          tests) */
+    bool trace;       /* profiling: this run's events are kept too */
 } ls__run_context;
+
+/* --- profiles --- */
+typedef struct ls__profile_step {
+    int node;         /* of the graph: what the step computes */
+    int partner;      /* the node that is computed along with it (a relu); -1 = none */
+    const char *what; /* NULL = the node itself; else what had to be done for it: "reorder" */
+    int64_t calls;
+    double seconds; /* of all threads together */
+    double nbytes;  /* of what a run of it reads and writes */
+} ls__profile_step;
+
+typedef struct ls__profile_event {
+    int step, thread;
+    int64_t begin_ns, end_ns; /* of ls__now_ns */
+} ls__profile_event;
+
+typedef struct ls__profile { /* the executable's, until it is read or begun again */
+    int threads;
+    int64_t runs;
+    double seconds; /* of these runs */
+    const ls__profile_step *steps;
+    int nsteps;
+    const ls__profile_event *events; /* by thread, in the order in which they happened */
+    int64_t nevents;
+} ls__profile;
 
 typedef struct ls__backend {
     const char *name; /* "cpu" */
@@ -44,6 +70,10 @@ typedef struct ls__backend {
      * owns. */
     ls_status (*read)(ls__executable *e, const ls__run_context *context, const ls_tensor *tensor,
                       ls_array *out);
+    /* From here on runs are measured, and the events of those that ask for it kept, at most so many
+     * per thread. Called again: begins again. */
+    ls_status (*profile_begin)(ls__executable *e, int64_t events);
+    void (*profile_read)(ls__executable *e, ls__profile *out);
     ls__parallel_fn *parallel;
     const char *description; /* "oneDNN 2.6.3, avx512_core" */
 } ls__backend;

@@ -153,7 +153,7 @@ ls_status ls__graph_build(ls_step_fn *step, void *user, const ls__graph_options 
 
 /* --- what it costs --- */
 
-static double node_flops(const ls__node *node)
+double ls__node_flops(const ls__node *node)
 {
     ls_array in[LS__MAX_INPUTS], out[LS__MAX_OUTPUTS];
     for (int i = 0; i < node->nin; i++) in[i] = ls__tensor_array(node->in[i]);
@@ -165,6 +165,6 @@ static double node_flops(const ls__node *node)
 double ls__graph_flops(const ls_graph *g)
 {
     double total = 0;
-    for (int i = 0; i < g->nnodes; i++) total += node_flops(&g->nodes[i]);
+    for (int i = 0; i < g->nnodes; i++) total += ls__node_flops(&g->nodes[i]);
     return total;
 }

@@ -121,6 +121,7 @@ const ls__graph_options *ls__graph_options_of(const ls_graph *g);
  * batches may be cut. */
 int64_t ls__graph_group(const ls_graph *g);
 double ls__graph_flops(const ls_graph *g);
+double ls__node_flops(const ls__node *node);
 
 /* Fills a parameter's first values: a function of (seed, name). out: (count of the tensor) */
 void ls__graph_init_param(const ls__graph_param *param, uint64_t seed, float *out);

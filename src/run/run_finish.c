@@ -78,6 +78,7 @@ static void local_result(ls_run *run, ls_run_result *out)
         .micro_batches = run->micro_batches,
         .best = run->best.monitor ? run->best.best : NAN,
         .peak_rss_bytes = own_peak_bytes(),
+        .profiled = run->profiled,
     };
     snprintf(out->name, sizeof out->name, "%s", run->folder.name);
     snprintf(out->folder, sizeof out->folder, "%s", run->folder.path);

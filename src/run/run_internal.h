@@ -47,6 +47,33 @@ ls_run *ls__space_run(const ls_space *space);
 void ls__run_fail(ls_run *run, ls_status status);        /* latches; the text is the thread's */
 void ls__run_fail_shared(ls_run *run, ls_status status); /* every rank knows it already */
 void ls__run_log_sum(ls_run *run, const char *name, double sum, double weight); /* as ls_run_log */
+
+/* --- profiles (spent.c) --- */
+typedef enum ls__spent_kind {
+    LS__SPENT_DATA,      /* waiting for the loader */
+    LS__SPENT_EXCHANGE,  /* sums of micro-batches, agreement, waiting for other ranks' commits */
+    LS__SPENT_OPTIMIZER, /* commit: sums over ranks and the update, one pass */
+    LS__SPENT_KINDS
+} ls__spent_kind;
+const char *ls__spent_name(ls__spent_kind kind);
+enum { LS__SPANS_MAX = 512 };
+typedef struct ls__span_of_time {
+    ls__spent_kind kind;
+    int64_t begin_ns, end_ns;
+} ls__span_of_time;
+typedef struct ls__spent {
+    bool on, tracing;
+    double seconds[LS__SPENT_KINDS];
+    ls__span_of_time spans[LS__SPANS_MAX]; /* while tracing */
+    int nspans;
+    int64_t step, steps; /* the first, how many */
+    double began, total; /* seconds of these steps, without validation and saves */
+} ls__spent;
+void ls__run_profile_begin(ls_run *run); /* measures from here on, from 0; between steps */
+void ls__run_profile_trace(ls_run *run, bool tracing);
+/* The run's result says that it was profiled. The answer is the run's. */
+const ls__spent *ls__run_profile_end(ls_run *run);
+
 /* Time that is not a step's. */
 double ls__run_pause_begin(ls_run *run);
 void ls__run_pause_end(ls_run *run, double began);

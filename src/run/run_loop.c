@@ -121,7 +121,9 @@ static bool next_batch(ls_run *run, int64_t begin, int64_t end, ls_batch *out)
 {
     ls__loader_batch batch;
     bool more;
+    int64_t began = ls__spent_begin(run);
     ls_status status = ls__loader_next(run->loader, &batch, &more);
+    ls__spent_end(run, LS__SPENT_DATA, began);
     if (status != LS_OK) {
         fail_read(run, status);
         return false;

@@ -2,7 +2,6 @@
  * people. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,53 +40,49 @@ static char *document(const ls_run_result *r, const ls_values *test)
         "peak_rss_bytes", (json_int_t)r->peak_rss_bytes, "best", ls__json_double(r->best),
         "best_checkpoint", r->best_checkpoint, "folder", r->folder);
     if (json && test) json_object_set_new(json, "test", values_json(test));
+    json_t *profile = ls__profile_read(r);
+    if (json && profile) json_object_set(json, "profile", profile);
+    json_decref(profile);
     char *line = json ? ls__json_line(json) : NULL;
     json_decref(json);
     return line;
 }
 
-/* Appends to a text of fixed size; a summary that does not fit is cut. */
-static void put(char *out, size_t size, const char *format, ...) LS_PRINTF(3, 4);
-static void put(char *out, size_t size, const char *format, ...)
-{
-    size_t used = strlen(out);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(out + used, size - used, format, args);
-    va_end(args);
-}
-
-static void put_values(char *out, size_t size, const char *stage, const ls_values *values)
+static void put_values(ls__text *out, const char *stage, const ls_values *values)
 {
     if (!values || values->count == 0) return;
-    put(out, size, "%-6s", stage);
+    ls__text_add(out, "%-6s", stage);
     for (int i = 0; i < values->count; i++)
         if (strcmp(values->items[i].name, "lr") != 0)
-            put(out, size, "  %s %.4g", values->items[i].name, values->items[i].value);
-    put(out, size, "\n");
+            ls__text_add(out, "  %s %.4g", values->items[i].name, values->items[i].value);
+    ls__text_add(out, "\n");
 }
 
-static void put_end(char *out, size_t size, const ls_run_result *r)
+static void put_end(ls__text *out, const ls_run_result *r)
 {
-    put(out, size, "run %s: %" PRId64 " step%s", r->name, r->steps, r->steps == 1 ? "" : "s");
+    ls__text_add(out, "run %s: %" PRId64 " step%s", r->name, r->steps, r->steps == 1 ? "" : "s");
     if (r->epochs > 0)
-        put(out, size, ", %" PRId64 " epoch%s", r->epochs, r->epochs == 1 ? "" : "s");
-    put(out, size, " (%s)\n", ls_stop_reason_name(r->reason));
+        ls__text_add(out, ", %" PRId64 " epoch%s", r->epochs, r->epochs == 1 ? "" : "s");
+    ls__text_add(out, " (%s)\n", ls_stop_reason_name(r->reason));
 }
 
 static char *summary(const ls_run_result *r, const ls_values *test)
 {
-    char text[8192] = "";
-    put_end(text, sizeof text, r);
-    put_values(text, sizeof text, "train", &r->train);
-    put_values(text, sizeof text, "val", &r->val);
-    put_values(text, sizeof text, "test", test);
+    ls__text text = { 0 };
+    put_end(&text, r);
+    put_values(&text, "train", &r->train);
+    put_values(&text, "val", &r->val);
+    put_values(&text, "test", test);
     if (r->samples_per_s > 0)
-        put(text, sizeof text, "speed   %.0f samples/s on %d device%s, %.2f ms a step\n",
-            r->samples_per_s, r->world_size, r->world_size == 1 ? "" : "s", r->step_ms_median);
-    put(text, sizeof text, "folder  %s\n", r->folder);
-    if (r->best_checkpoint[0]) put(text, sizeof text, "best    %s\n", r->best_checkpoint);
-    return ls__strdup(text);
+        ls__text_add(&text, "speed   %.0f samples/s on %d device%s, %.2f ms a step\n",
+                     r->samples_per_s, r->world_size, r->world_size == 1 ? "" : "s",
+                     r->step_ms_median);
+    ls__text_add(&text, "folder  %s\n", r->folder);
+    if (r->best_checkpoint[0]) ls__text_add(&text, "best    %s\n", r->best_checkpoint);
+    json_t *profile = ls__profile_read(r);
+    if (profile) ls__profile_put(&text, profile);
+    json_decref(profile);
+    return ls__text_take(&text);
 }
 
 char *ls_run_result_text(const ls_world *world, const ls_run_result *result, const ls_values *test)

@@ -5,6 +5,7 @@
 #include <lockstep/run.h>
 #include <lockstep/space.h>
 
+#include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "data/loader.h"
 #include "record/record.h"
@@ -81,6 +82,7 @@ typedef struct ls__stopwatch {
     int64_t samples, steps;
     float *step_ms; /* ring */
     double recent;  /* moving average of a step's seconds */
+    double total;   /* seconds of all steps, the first one too */
 } ls__stopwatch;
 
 struct ls_run {
@@ -141,6 +143,8 @@ struct ls_run {
     ls__record_log *record; /* rank 0 */
     double started, last_heartbeat, last_position, last_progress;
     ls__stopwatch watch;
+    ls__spent spent;
+    bool profiled; /* profile.json is of this start */
 
     ls_status status;
     bool shared; /* every rank knows the failure */
@@ -199,6 +203,14 @@ void ls__stopwatch_start(ls__stopwatch *watch);
 void ls__stopwatch_pause(ls__stopwatch *watch, double seconds);
 void ls__stopwatch_step(ls__stopwatch *watch, int64_t samples);
 void ls__stopwatch_result(ls__stopwatch *watch, ls_run_result *out);
+
+/* --- spent.c --- */
+int64_t ls__spent_begin(const ls_run *run);
+void ls__spent_end(ls_run *run, ls__spent_kind kind, int64_t began);
+
+/* --- profile_text.c --- */
+json_t *ls__profile_read(const ls_run_result *result);      /* NULL = there is none */
+void ls__profile_put(ls__text *out, const json_t *profile); /* the table for people */
 
 /* --- callbacks --- */
 typedef enum ls__hook {

@@ -22,9 +22,11 @@ static const char origin_program[] = "program", origin_default[] = "default";
 static bool is_set_by_program(const ls__setting *row, const ls_run_options *options)
 {
     static const char zeros[sizeof(ls_every)];
-    size_t nbytes = row->kind == LS__SETTING_EVERY ? sizeof(ls_every)
-                    : row->kind == LS__SETTING_INT ? sizeof(int)
-                    : row->kind == LS__SETTING_MODE || row->kind == LS__SETTING_SCHEDULE
+    size_t nbytes = row->kind == LS__SETTING_EVERY  ? sizeof(ls_every)
+                    : row->kind == LS__SETTING_INT  ? sizeof(int)
+                    : row->kind == LS__SETTING_BOOL ? sizeof(bool)
+                    : row->kind == LS__SETTING_MODE || row->kind == LS__SETTING_SCHEDULE ||
+                            row->kind == LS__SETTING_PRECISION
                         ? sizeof(ls_mode)
                         : 8;
     return memcmp(ls__setting_at(row, options), zeros, nbytes) != 0;
@@ -49,6 +51,12 @@ static ls_status take_schedule(const char *label, const char *name, ls_run_optio
                        "%s: no such schedule; there are constant, linear, cosine and step", label);
     out->schedule.custom = NULL;
     return LS_OK;
+}
+
+static ls_status take_precision(const char *label, const char *name, ls_run_options *out)
+{
+    if (ls__precision_parse(name, &out->precision)) return LS_OK;
+    return ls_fail(LS_ERR_CONFIG, "%s: no such precision; there are 32 and bf16-mixed", label);
 }
 
 /* Overwrites the row's value with the command line's, if it says one. */
@@ -84,14 +92,19 @@ static ls_status take_set(const ls__options *set, const ls__setting *row, ls_run
     case LS__SETTING_TEXT:
         if (ls__options_string(set, row->flag, &text)) memcpy(at, &text, sizeof text);
         return LS_OK;
+    case LS__SETTING_BOOL:
+        ls__options_bool(set, row->flag, at);
+        return LS_OK;
     case LS__SETTING_MODE:
         return LS_OK;
     case LS__SETTING_SCHEDULE:
     case LS__SETTING_OPTIMIZER:
+    case LS__SETTING_PRECISION:
         break;
     }
     if (!ls__options_string(set, row->flag, &text)) return LS_OK;
     snprintf(label, sizeof label, "--%s %.64s", row->flag, text);
+    if (row->kind == LS__SETTING_PRECISION) return take_precision(label, text, out);
     return row->kind == LS__SETTING_SCHEDULE ? take_schedule(label, text, out)
                                              : take_optimizer(label, text, out);
 }

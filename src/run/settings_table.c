@@ -58,6 +58,8 @@ const ls__setting ls__settings_table[] = {
         false, NULL),
     ROW("norm_group", NULL, INT64, HARD, norm_group, 1, HUGE_INT, false,
         "samples of a batch norm's group"),
+    ROW("precision", "precision", PRECISION, LISTED, precision, 0, 0, false, NULL),
+    ROW("profile", "profile", BOOL, QUIET, profile, 0, 0, false, NULL),
 };
 const int ls__settings_count = sizeof ls__settings_table / sizeof ls__settings_table[0];
 _Static_assert(sizeof ls__settings_table / sizeof ls__settings_table[0] <= LS__SETTINGS_MAX,
@@ -100,6 +102,25 @@ static json_t *every_value(ls_every every)
     return json_string(text);
 }
 
+static const char *const precisions[] = {
+    [LS_PRECISION_32] = "32", [LS_PRECISION_BF16_MIXED] = "bf16-mixed"
+};
+
+const char *ls__precision_name(ls_precision precision)
+{
+    return precisions[precision];
+}
+
+bool ls__precision_parse(const char *text, ls_precision *out)
+{
+    for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++) {
+        if (strcmp(text, precisions[i]) != 0) continue;
+        *out = (ls_precision)i;
+        return true;
+    }
+    return false;
+}
+
 json_t *ls__setting_value(const ls__setting *row, const ls_run_options *options)
 {
     const void *at = ls__setting_at(row, options);
@@ -124,6 +145,10 @@ json_t *ls__setting_value(const ls__setting *row, const ls_run_options *options)
         return schedule_value(options);
     case LS__SETTING_OPTIMIZER:
         return json_string(options->optimizer.kind->name);
+    case LS__SETTING_PRECISION:
+        return json_string(ls__precision_name(options->precision));
+    case LS__SETTING_BOOL:
+        return json_boolean(*(const bool *)at);
     }
     return NULL;
 }

@@ -17,6 +17,8 @@ typedef enum ls__setting_kind {
     LS__SETTING_MODE,
     LS__SETTING_SCHEDULE,
     LS__SETTING_OPTIMIZER,
+    LS__SETTING_PRECISION,
+    LS__SETTING_BOOL,
 } ls__setting_kind;
 
 typedef enum ls__setting_role {

@@ -11,7 +11,9 @@
 bool ls__space_wait(ls_space *space)
 {
     if (space->waited) return true;
+    int64_t began = ls__spent_begin(space->run);
     ls_status status = ls__exchange_wait(space->exchange);
+    ls__spent_end(space->run, LS__SPENT_EXCHANGE, began);
     space->waited = status == LS_OK;
     if (status != LS_OK) ls__run_fail(space->run, status);
     return space->waited;
@@ -26,8 +28,10 @@ void ls__space_open_leaf(ls_space *space)
 
 void ls__space_close_leaf(ls_space *space)
 {
+    int64_t began = ls__spent_begin(space->run);
     if (space->added) ls__exchange_weight(space->exchange, space->leaf_weight);
     ls__exchange_leaf_done(space->exchange, space->added, space->added ? space->leaf_factor : 1);
+    ls__spent_end(space->run, LS__SPENT_EXCHANGE, began);
     space->leaf = NULL;
 }
 

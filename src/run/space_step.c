@@ -89,7 +89,9 @@ static void commit(ls_run *run, const ls__agreement *a)
                                 run->step, run->span.steps == INT64_MAX ? 0 : run->span.steps);
     space->updates = run->updates;
     space->statistic_scale = 1.0f / (float)run->step_samples;
+    int64_t began = ls__spent_begin(run);
     ls__exchange_commit(space->exchange, empty ? 0 : gradient_scale(run, a), empty);
+    ls__spent_end(run, LS__SPENT_OPTIMIZER, began);
     space->waited = false;
     if (!empty) run->updates++;
     for (int i = 0; i < a->nrecords; i++)
@@ -133,8 +135,10 @@ static void send_loose(ls_run *run)
 static bool agree(ls_run *run, ls__agreement *a)
 {
     int signal = ls__world_stop_signal(run->world);
+    int64_t began = ls__spent_begin(run);
     ls_status status =
         ls__exchange_agree(run->space->exchange, control_word(run), (uint64_t)signal, a);
+    ls__spent_end(run, LS__SPENT_EXCHANGE, began);
     if (status != LS_OK) {
         ls__run_fail_shared(run, status);
         return false;

@@ -33,6 +33,7 @@ void ls__stopwatch_step(ls__stopwatch *watch, int64_t samples)
     watch->mark = now;
     watch->paused = 0;
     watch->step_ms[watch->steps % RING] = (float)(seconds * 1e3);
+    watch->total += seconds;
     /* The first step makes what later ones reuse. */
     if (watch->steps++ == 0) return;
     watch->seconds += seconds;

@@ -37,6 +37,7 @@ static ls_status check_model(const fit *f, ls_run_options *options)
 static ls_status make_space(fit *f)
 {
     LS_TRY(ls__model_space(f->model, f->run, &f->space));
+    if (ls__run_options(f->run)->profile) LS_TRY(ls__fit_profile_begin(f->model, f->run));
     LS_TRY(declare(f, LS_STAGE_TRAIN, f->train, "train"));
     return f->val ? declare(f, LS_STAGE_EVALUATE, f->val, "val") : LS_OK;
 }
@@ -64,10 +65,17 @@ static void validate(fit *f)
         ls__run_validated(f->run, "val", &values, modes);
 }
 
+static void latch(fit *f, ls_status status)
+{
+    if (status != LS_OK) ls__run_fail(f->run, status);
+}
+
 static void loop(fit *f)
 {
     ls_batch batch;
-    while (ls_run_next(f->run)) {
+    bool profile = ls__run_options(f->run)->profile;
+    for (int64_t steps = 0; ls_run_next(f->run); steps++) {
+        if (profile) latch(f, ls__fit_profile_step(f->model, f->run, steps));
         while (ls_run_micro_batch(f->run, &batch)) ls_model_gradients(f->model, f->space, &batch);
         ls_space_step(f->space);
         if (f->val && ls_run_due_validation(f->run)) validate(f);
@@ -84,8 +92,8 @@ ls_status ls_fit(ls_model *model, ls_dataset *train, ls_dataset *val, const ls_r
     if (status != LS_OK && f.run) ls__run_fail_shared(f.run, status);
     if (status == LS_OK) {
         loop(&f);
-        ls_status kept = ls__model_keep(model, ls__space_params(f.space));
-        if (kept != LS_OK) ls__run_fail(f.run, kept);
+        latch(&f, ls__model_keep(model, ls__space_params(f.space)));
+        if (ls__run_options(f.run)->profile) latch(&f, ls__fit_profile_end(model, f.run));
     }
     return f.run ? ls_run_finish(f.run, out) : status;
 }

@@ -70,6 +70,7 @@ static ls_status compile(ls_model *model, ls__built *b)
     const ls__graph_options *o = ls__graph_options_of(b->graph);
     LS_TRY(ls__model_open_backend(model));
     LS_TRY(model->backend->compile(b->graph, &b->executable));
+    if (model->profiling) LS_TRY(ls__model_profile(model, b));
     size_t nbytes = model->backend->arena_bytes(b->executable);
     ls__log(LS__LOG_DEBUG, "stage %d, %lld samples: %.1f MFLOP, %.1f MiB of activations",
             (int)o->stage, (long long)o->batch, ls__graph_flops(b->graph) * 1e-6,
@@ -143,6 +144,7 @@ ls_status ls__model_run(ls_model *model, ls__built *built, const ls__model_call 
         .first = call->batch->first,
         .samples = call->batch->samples,
         .grad_seed = 1,
+        .trace = model->tracing,
     };
     ls_status status = model->backend->run(built->executable, context);
     return status == LS_OK ? LS_OK : explain(model, built, call, context, status);

@@ -46,6 +46,8 @@ struct ls_model {
     ls__loaded *loaded;
 
     ls__built *built;
+    bool profiling; /* what is compiled is measured */
+    bool tracing;
     void *arena; /* shared by all builds: one runs at a time */
     size_t arena_bytes;
 };
@@ -74,6 +76,16 @@ ls_status ls__model_run(ls_model *model, ls__built *built, const ls__model_call 
 ls_status ls__model_read(ls_model *model, ls__built *built, const ls__run_context *context,
                          const ls__graph_result *result, void *state);
 const ls_metric *ls__result_metric(const ls__graph_result *result);
+
+/* --- fit_profile.c --- */
+ls_status ls__model_profile(ls_model *model, ls__built *built); /* of what was just compiled */
+/* Measures from here on, from 0. */
+ls_status ls__fit_profile_begin(ls_model *model, ls_run *run);
+/* Between steps: the first one, which makes what later ones reuse, does not count, and the next few
+ * are traced. */
+ls_status ls__fit_profile_step(ls_model *model, ls_run *run, int64_t steps);
+/* Writes profile.json and trace.json into the run's folder, on rank 0. */
+ls_status ls__fit_profile_end(ls_model *model, ls_run *run);
 
 /* --- model_table.c --- */
 /* Enters a graph's parameters; offsets (params of the graph) tells where each lies. */

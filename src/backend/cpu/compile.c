@@ -126,6 +126,16 @@ ls_status ls__cpu_run(ls__executable *e, const ls__run_context *context)
     return ls__cpu_program_run(&e->program, e->base, context);
 }
 
+ls_status ls__cpu_profile_begin(ls__executable *e, int64_t events)
+{
+    return ls__cpu_program_profile(&e->program, events);
+}
+
+void ls__cpu_profile_read(ls__executable *e, ls__profile *out)
+{
+    ls__cpu_program_profile_read(&e->program, out);
+}
+
 ls_status ls__cpu_read_result(ls__executable *e, const ls__run_context *context,
                               const ls_tensor *tensor, ls_array *out)
 {

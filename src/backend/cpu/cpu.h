@@ -40,6 +40,7 @@
 
 typedef struct cpu_program cpu_program;
 typedef struct cpu_step cpu_step;
+typedef struct cpu_profile cpu_profile;
 
 /* --- the pool (pool.c): set once by open --- */
 
@@ -120,6 +121,9 @@ struct cpu_step {
     int64_t ntasks; /* of a whole step */
     int buffers[CPU_STEP_BUFFERS];
     int nbuffers;
+    int node;         /* what it computes */
+    int partner;      /* along with this one; -1 */
+    const char *what; /* NULL = just that; else what it does for it */
 };
 
 struct cpu_program {
@@ -135,6 +139,7 @@ struct cpu_program {
     size_t whole_bytes;    /* of the arena's first part */
     size_t scratch_bytes;  /* of each thread's part behind it */
     cpu_failure *failures; /* (threads) */
+    cpu_profile *profile;  /* NULL = nobody wants to know */
 };
 
 static inline void *ls__cpu_at(const cpu_call *call, int i)
@@ -147,6 +152,26 @@ static inline void *ls__cpu_at(const cpu_call *call, int i)
 
 /* Runs every step for every tile. */
 ls_status ls__cpu_program_run(const cpu_program *p, char **base, const ls__run_context *context);
+/* Runs a step and, with a profile, measures it (profile.c). */
+struct cpu_profile {
+    int threads;
+    int64_t runs, ns;          /* of all of them */
+    int64_t *step_ns;          /* (threads, steps) */
+    int64_t *calls;            /* (threads, steps) */
+    ls__profile_step *steps;   /* (steps) */
+    ls__profile_event *events; /* (threads, room) */
+    int64_t room;
+    int64_t *nevents; /* (threads) */
+};
+void ls__cpu_measure(const cpu_call *call);
+static inline void ls__cpu_run_step(const cpu_call *call)
+{
+    if (call->program->profile)
+        ls__cpu_measure(call);
+    else
+        call->step->run(call);
+}
+void ls__cpu_profile_free(cpu_profile *profile);
 /* Lifetimes, who shares whose memory, offsets, arena. */
 ls_status ls__cpu_plan_memory(cpu_program *p);
 
@@ -181,6 +206,7 @@ typedef struct cpu_builder {
     struct cpu_packed *packed;
     int npacked, packed_room;
     int step_room, buffer_room;
+    int current; /* the node that is being lowered */
 } cpu_builder;
 
 /* Translates the nodes into b->program's steps (lower.c). */
@@ -221,6 +247,8 @@ typedef struct cpu_step_spec {
     void (*destroy)(void *state);
     bool whole;
     int64_t ntasks; /* 0 = 1 */
+    const char
+        *what; /* for profiles: NULL = what the node computes; else what must be done for it */
 } cpu_step_spec;
 ls_status ls__cpu_step(cpu_builder *b, const cpu_step_spec *spec, const int *buffers, int n);
 /* As step, before all others: reads parameters and constants only. */

@@ -50,6 +50,7 @@ ls_status ls__cpu_finish_sum(cpu_builder *b, int lanes, int out, int64_t count,
                            .state = s,
                            .destroy = ls__free,
                            .whole = true,
-                           .ntasks = (count + CHUNK - 1) / CHUNK };
+                           .ntasks = (count + CHUNK - 1) / CHUNK,
+                           .what = "sum" };
     return ls__cpu_finish(b, &spec, (int[]) { lanes, out }, 2, &written, written ? 1 : 0);
 }

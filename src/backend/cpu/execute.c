@@ -5,6 +5,7 @@
 #include <omp.h>
 
 #include "backend/cpu/cpu.h"
+#include "base/clock.h"
 
 typedef struct run {
     const cpu_program *program;
@@ -42,7 +43,7 @@ static void run_lane(run *r, cpu_call *call)
         call->lane_begins = tile == begin;
         for (int s = r->first; s < r->last; s++) {
             call->step = &p->steps[s];
-            p->steps[s].run(call);
+            ls__cpu_run_step(call);
         }
     }
 }
@@ -64,7 +65,7 @@ static void run_tasks(void *context, int thread)
     cpu_call call = call_of(r, thread);
     call.step = step;
     int64_t begin = step->ntasks * thread / threads, end = step->ntasks * (thread + 1) / threads;
-    for (call.task = begin; call.task < end; call.task++) step->run(&call);
+    for (call.task = begin; call.task < end; call.task++) ls__cpu_run_step(&call);
 }
 
 static int segment_end(const cpu_program *p, int first)
@@ -97,10 +98,15 @@ ls_status ls__cpu_program_run(const cpu_program *p, char **base, const ls__run_c
 {
     run r = { .program = p, .context = context, .base = base };
     for (int t = 0; t < p->threads; t++) p->failures[t] = (cpu_failure) { .sample = -1 };
+    int64_t begin = p->profile ? ls__now_ns() : 0;
     omp_set_num_threads(p->threads); /* the caller may be a thread that OpenMP has not seen yet */
     for (r.first = 0; r.first < p->nsteps; r.first = r.last) {
         r.last = segment_end(p, r.first);
         ls__cpu_parallel_threads(p->steps[r.first].tiled ? run_lanes : run_tasks, &r);
+    }
+    if (p->profile) {
+        p->profile->ns += ls__now_ns() - begin;
+        p->profile->runs++;
     }
     return failed(p, context->samples);
 }

@@ -138,6 +138,7 @@ static ls_status lower_node(cpu_builder *b, int i)
     const ls__node *node = &b->nodes[i];
     const kernel *k = kernel_of(node->op);
     cpu_task task = { .node = node, .out = node->out[0] };
+    b->current = i;
     if (node->op == &ls__op_reshape) return lower_reshape(b, node);
     if (!k) return ls__cpu_user_op(b, &task);
     if (b->partner[i] < 0) return k->lower(b, &task);

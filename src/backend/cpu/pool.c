@@ -121,6 +121,8 @@ const ls__backend ls__backend_table = {
     .arena_bytes = ls__cpu_arena_bytes,
     .run = ls__cpu_run,
     .read = ls__cpu_read_result,
+    .profile_begin = ls__cpu_profile_begin,
+    .profile_read = ls__cpu_profile_read,
     .parallel = ls__cpu_parallel,
     .description = description,
 };

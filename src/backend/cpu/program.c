@@ -106,6 +106,7 @@ void ls__cpu_program_free(cpu_program *p)
     free_steps(p->steps, p->nsteps);
     ls__free(p->buffers);
     ls__free(p->failures);
+    ls__cpu_profile_free(p->profile);
 }
 
 /* --- what tensors are --- */
@@ -253,7 +254,8 @@ ls_status ls__cpu_shared(cpu_builder *b, size_t nbytes, size_t per_lane, int *bu
 
 /* --- steps --- */
 
-static cpu_step make_step(const cpu_step_spec *spec, const int *buffers, int n)
+static cpu_step make_step(const cpu_builder *b, const cpu_step_spec *spec, const int *buffers,
+                          int n)
 {
     LS_ASSERT(n <= CPU_STEP_BUFFERS);
     cpu_step step = { .run = spec->run,
@@ -261,17 +263,20 @@ static cpu_step make_step(const cpu_step_spec *spec, const int *buffers, int n)
                       .destroy = spec->destroy,
                       .tiled = !spec->whole,
                       .ntasks = spec->ntasks ? spec->ntasks : 1,
-                      .nbuffers = n };
+                      .nbuffers = n,
+                      .node = b->current,
+                      .partner = b->partner[b->current],
+                      .what = spec->what };
     memcpy(step.buffers, buffers, (size_t)n * sizeof *buffers);
     return step;
 }
 
-static ls_status append(cpu_step **steps, int *count, int *room, const cpu_step_spec *spec,
-                        const int *buffers, int n)
+static ls_status append(const cpu_builder *b, cpu_step **steps, int *count, int *room,
+                        const cpu_step_spec *spec, const int *buffers, int n)
 {
     ls_status status = grow(steps, *count, room, sizeof **steps);
     if (status == LS_OK)
-        (*steps)[(*count)++] = make_step(spec, buffers, n);
+        (*steps)[(*count)++] = make_step(b, spec, buffers, n);
     else if (spec->destroy)
         spec->destroy(spec->state);
     return status;
@@ -280,18 +285,18 @@ static ls_status append(cpu_step **steps, int *count, int *room, const cpu_step_
 ls_status ls__cpu_step(cpu_builder *b, const cpu_step_spec *spec, const int *buffers, int n)
 {
     cpu_program *p = b->program;
-    return append(&p->steps, &p->nsteps, &b->step_room, spec, buffers, n);
+    return append(b, &p->steps, &p->nsteps, &b->step_room, spec, buffers, n);
 }
 
 ls_status ls__cpu_step_first(cpu_builder *b, const cpu_step_spec *spec, const int *buffers, int n)
 {
-    return append(&b->prologue, &b->nprologue, &b->prologue_room, spec, buffers, n);
+    return append(b, &b->prologue, &b->nprologue, &b->prologue_room, spec, buffers, n);
 }
 
 ls_status ls__cpu_finish(cpu_builder *b, const cpu_step_spec *spec, const int *buffers, int n,
                          const ls_tensor *const *written, int nwritten)
 {
-    LS_TRY(append(&b->finishers, &b->nfinishers, &b->finisher_room, spec, buffers, n));
+    LS_TRY(append(b, &b->finishers, &b->nfinishers, &b->finisher_room, spec, buffers, n));
     for (int i = 0; i < nwritten; i++) b->unfinished[written[i]->id] = true;
     return LS_OK;
 }

@@ -60,6 +60,8 @@ ls_status ls__cpu_reorder(cpu_builder *b, const ls_tensor *x, int from, int to, 
                      .space = x->shape[2] * x->shape[3],
                      .block = b->program->block,
                      .to_blocked = target == CPU_BLOCKED };
-    cpu_step_spec spec = { .run = run_reorder, .state = r, .destroy = ls__free, .whole = !tiled };
+    cpu_step_spec spec = {
+        .run = run_reorder, .state = r, .destroy = ls__free, .whole = !tiled, .what = "reorder"
+    };
     return ls__cpu_step(b, &spec, (int[]) { from, to }, 2);
 }
