@@ -1,5 +1,5 @@
-/* Element by element: relu, add, mul, scale; and copy and reshape, which move elements or not even
- * that. Formulas: ops.h. */
+/* Element by element: relu, scale; and copy and reshape, which move elements or not even that.
+ * Formulas: ops.h. */
 #include "graph/op_rule.h"
 
 #include <string.h>
@@ -24,27 +24,6 @@ static void relu_gradient(ls_graph *g, ls_tensor *const *in, ls_tensor *out, ls_
 
 const ls_op ls__op_relu = { .name = "relu", .shape = same_shape, .gradient = relu_gradient };
 const ls_op ls__op_relu_grad = { .name = "relu_grad", .shape = same_shape };
-
-/* --- add, mul --- */
-
-static void add_gradient(ls_graph *g, ls_tensor *const *in, ls_tensor *out, ls_tensor *grad,
-                         const void *attributes, ls_tensor **grads_in)
-{
-    (void)g, (void)in, (void)out, (void)attributes;
-    grads_in[0] = grads_in[1] = grad;
-}
-
-static void mul_gradient(ls_graph *g, ls_tensor *const *in, ls_tensor *out, ls_tensor *grad,
-                         const void *attributes, ls_tensor **grads_in)
-{
-    (void)g, (void)out, (void)attributes;
-    for (int i = 0; i < 2; i++)
-        if (in[i]->differentiable)
-            grads_in[i] = ls_apply(&ls__op_mul, NULL, 0, (ls_tensor *[]) { grad, in[1 - i] }, 2);
-}
-
-const ls_op ls__op_add = { .name = "add", .shape = same_shape, .gradient = add_gradient };
-const ls_op ls__op_mul = { .name = "mul", .shape = same_shape, .gradient = mul_gradient };
 
 /* --- scale --- */
 

@@ -152,10 +152,11 @@ typedef struct ls__scale_attributes {
     float factor, offset;
 } ls__scale_attributes;
 
-typedef struct ls__reshape_attributes {
+typedef struct ls__shape_attributes { /* of sum_to and reshape */
     int64_t rank;
     int64_t shape[LS_MAX_RANK];
-} ls__reshape_attributes;
+} ls__shape_attributes;
+typedef ls__shape_attributes ls__reshape_attributes;
 
 /* --- embeddings (op_embedding.c): L stands for the dimensions of tokens, i32, i64 or u8 ---
  * embedding:      tokens (L), weight (V,C) -> y (L,C); row tokens of weight. A token outside [0,V):

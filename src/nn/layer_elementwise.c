@@ -1,4 +1,4 @@
-/* Activations, sums, scaling, dropout and reshaping: thin faces of one operation each. */
+/* Activations, scaling, dropout and reshaping: thin faces of one operation each. */
 #include "nn/layer.h"
 
 #include <stdio.h>
@@ -9,16 +9,6 @@
 ls_tensor *ls_relu(ls_tensor *x)
 {
     return ls_apply(&ls__op_relu, NULL, 0, &x, 1);
-}
-
-ls_tensor *ls_add(ls_tensor *a, ls_tensor *b)
-{
-    return ls_apply(&ls__op_add, NULL, 0, (ls_tensor *[]) { a, b }, 2);
-}
-
-ls_tensor *ls_mul(ls_tensor *a, ls_tensor *b)
-{
-    return ls_apply(&ls__op_mul, NULL, 0, (ls_tensor *[]) { a, b }, 2);
 }
 
 ls_tensor *ls_scale(ls_tensor *x, float factor, float offset)

@@ -151,8 +151,6 @@ static double element(const reference_call *c, int64_t i)
     const ls__scale_attributes *s = c->node->attributes;
     if (op == &ls__op_relu) return c->in[0][i] < 0 ? 0 : c->in[0][i];
     if (op == &ls__op_relu_grad) return c->in[1][i] <= 0 ? 0 : c->in[0][i];
-    if (op == &ls__op_add) return c->in[0][i] + c->in[1][i];
-    if (op == &ls__op_mul) return c->in[0][i] * c->in[1][i];
     if (op == &ls__op_scale) return s->factor * c->in[0][i] + s->offset;
     return c->in[0][i]; /* copy, reshape */
 }
@@ -297,7 +295,7 @@ static ls_status run_node(const reference_call *c)
         return accuracy(c);
     else if (op == &ls__op_loss_grad)
         loss_grad(c);
-    else if (!reference_image_op(c))
+    else if (!reference_image_op(c) && !reference_general_op(c))
         elementwise(c);
     return LS_OK;
 }

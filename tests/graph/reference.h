@@ -42,5 +42,7 @@ ls_tensor *reference_input(const ls_graph *g, const char *field);
 
 /* In helper_reference_image.c: true when the node's operation is one of images. */
 bool reference_image_op(const reference_call *c);
+/* In helper_reference_general.c: alike, element by element with broadcasting, reductions, moves. */
+bool reference_general_op(const reference_call *c);
 
 #endif

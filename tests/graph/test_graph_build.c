@@ -385,7 +385,8 @@ static void test_failures_are_readable(void **state)
     assert_fails(refuse(two_shapes), LS_ERR_SHAPE,
                  "parameter fc.weight (4,10) exists and is asked for again as (4,4)");
     assert_fails(refuse(unequal), LS_ERR_SHAPE,
-                 "add: the inputs must be of one shape; inputs (B,10), (B,4)");
+                 "add: the inputs must be of one shape, or broadcast to one: from the last "
+                 "dimension on, equal or 1; inputs (B,10), (B,4)");
     assert_fails(refuse(null_tensor), LS_ERR_ARG, "add: an input is NULL; inputs (B,10), NULL");
     assert_fails(refuse(null_report), LS_ERR_ARG, "ls_report \"accuracy\": the tensor is NULL");
     assert_fails(refuse(labels_of_another_shape), LS_ERR_SHAPE,

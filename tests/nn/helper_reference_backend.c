@@ -5,6 +5,7 @@
 
 #include "../graph/helper_reference.c"
 #include "../graph/helper_reference_image.c"
+#include "../graph/helper_reference_general.c"
 
 struct ls__executable {
     reference *run;

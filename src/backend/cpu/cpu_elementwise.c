@@ -1,4 +1,4 @@
-/* relu, add, mul, scale, copy: loops over a tile's contiguous memory, in place where nobody reads
+/* relu, scale, copy: loops over a tile's contiguous memory, in place where nobody reads
  * the input again. Blocked tensors are done with their padding, which stays zero. */
 #include "backend/cpu/cpu.h"
 
@@ -20,24 +20,6 @@ LS__CPU_CLONES static void relu(const float *x, float *y, int64_t n)
 LS__CPU_CLONES static void relu_grad(const float *g, const float *y, float *dx, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) dx[i] = y[i] <= 0 ? 0 : g[i];
-}
-
-LS__CPU_CLONES static void add(const float *a, const float *b, float *y, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];
-}
-
-LS__CPU_CLONES static void add_relu(const float *a, const float *b, float *y, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        float sum = a[i] + b[i];
-        y[i] = sum < 0 ? 0 : sum;
-    }
-}
-
-LS__CPU_CLONES static void mul(const float *a, const float *b, float *y, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) y[i] = a[i] * b[i];
 }
 
 #define SCALE_OF(name, type)                                                                       \
@@ -66,21 +48,6 @@ static void run_relu(const cpu_call *call)
 static void run_relu_grad(const cpu_call *call)
 {
     relu_grad(ls__cpu_at(call, 0), ls__cpu_at(call, 1), ls__cpu_at(call, 2), count_of(call));
-}
-
-static void run_add(const cpu_call *call)
-{
-    add(ls__cpu_at(call, 0), ls__cpu_at(call, 1), ls__cpu_at(call, 2), count_of(call));
-}
-
-static void run_add_relu(const cpu_call *call)
-{
-    add_relu(ls__cpu_at(call, 0), ls__cpu_at(call, 1), ls__cpu_at(call, 2), count_of(call));
-}
-
-static void run_mul(const cpu_call *call)
-{
-    mul(ls__cpu_at(call, 0), ls__cpu_at(call, 1), ls__cpu_at(call, 2), count_of(call));
 }
 
 static void run_scale(const cpu_call *call)
@@ -167,17 +134,6 @@ ls_status ls__cpu_relu(cpu_builder *b, const cpu_task *task)
 ls_status ls__cpu_relu_grad(cpu_builder *b, const cpu_task *task)
 {
     return lower(b, task, common_layout(b, task->node), run_relu_grad, (elementwise) { 0 });
-}
-
-ls_status ls__cpu_add(cpu_builder *b, const cpu_task *task)
-{
-    return lower(b, task, common_layout(b, task->node), task->relu ? run_add_relu : run_add,
-                 (elementwise) { 0 });
-}
-
-ls_status ls__cpu_mul(cpu_builder *b, const cpu_task *task)
-{
-    return lower(b, task, common_layout(b, task->node), run_mul, (elementwise) { 0 });
 }
 
 ls_status ls__cpu_scale(cpu_builder *b, const cpu_task *task)
