@@ -80,9 +80,18 @@ typedef struct ls_token_options {
 } ls_token_options;
 LS_NODISCARD ls_status ls_dataset_tokens_with(const char *pattern, int64_t context,
                                               const ls_token_options *options, ls_dataset **out);
-/* As tokens, from a text file. */
+/* As tokens, from a text file. Where a byte is a token (bytes; characters of a text in ASCII) the
+ * file stays mapped and takes no memory; else it is encoded now, into memory of each process, one or
+ * two bytes a token where they suffice. Not every text is one of the tokenizer's: see
+ * ls_tokenizer_encode. */
 LS_NODISCARD ls_status ls_dataset_text(const char *path, int64_t context,
                                        const ls_tokenizer *tokenizer, ls_dataset **out);
+typedef struct ls_text_options {
+    bool special; /* see ls_tokenizer_encode_special */
+} ls_text_options;
+LS_NODISCARD ls_status ls_dataset_text_with(const char *path, int64_t context,
+                                            const ls_tokenizer *tokenizer,
+                                            const ls_text_options *options, ls_dataset **out);
 
 /* A folder of PNG and JPEG files, a sub-folder per class in the order of their names: fields "image"
  * (channels,size,size) u8 and "label" () i32. Scaled so that the shorter side fits, then cut to the

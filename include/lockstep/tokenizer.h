@@ -32,6 +32,10 @@ int32_t ls_tokenizer_end(const ls_tokenizer *tokenizer);
  * matters, is LS_ERR_DATA, which names the byte's position. */
 LS_NODISCARD ls_status ls_tokenizer_encode(const ls_tokenizer *tokenizer, const char *text,
                                            size_t nbytes, int32_t **tokens, int64_t *count);
+/* The same, but where the text says "<|endoftext|>" it is the token of that name, if there is one;
+ * for texts that were joined with it, never for text of strangers. */
+LS_NODISCARD ls_status ls_tokenizer_encode_special(const ls_tokenizer *tokenizer, const char *text,
+                                                   size_t nbytes, int32_t **tokens, int64_t *count);
 /* The bytes of one token, which the tokenizer owns; not NUL-ended, perhaps a part of a character.
  * NULL for a number that is no token. */
 const char *ls_tokenizer_piece(const ls_tokenizer *tokenizer, int32_t token, size_t *nbytes);

@@ -108,3 +108,9 @@ void ls__unmap(void *p, size_t nbytes)
 {
     if (p) munmap(p, mapped_size(nbytes));
 }
+
+void ls__map_shrink(void *p, size_t from, size_t to)
+{
+    size_t before = mapped_size(from), after = mapped_size(to);
+    if (after < before) munmap((char *)p + after, before - after);
+}

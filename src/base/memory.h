@@ -15,6 +15,8 @@ char *ls__format(const char *format, ...) LS_PRINTF(1, 2); /* freed by ls__free 
  * ls__unmap. */
 void *ls__map(size_t nbytes);
 void ls__unmap(void *p, size_t nbytes);
+/* Gives back what lies behind the first `to` of an array of `from` bytes, which then has that size. */
+void ls__map_shrink(void *p, size_t from, size_t to);
 
 /* For tests: the n-th allocation from now on fails (1 = the next one); 0 = none. Process-wide. */
 void ls__alloc_fail_at(long n);

@@ -15,7 +15,7 @@
 #include "data/tokens.h"
 
 enum {
-    AROUND = 1 << 16,       /* bytes that the kernel maps around a fault */
+    AROUND = 1 << 20,       /* bytes that the kernel maps around a fault: 64 KB, or a large folio */
     RESIDENT_MAX = 1 << 26, /* bytes of mappings that may be touched before they are handed back */
 };
 
