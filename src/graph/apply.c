@@ -127,9 +127,12 @@ void ls__apply_multi(const ls_op *op, const void *attributes, size_t nbytes, ls_
     memset(shapes, 0, sizeof shapes);
     if (!infer_shapes(g, op, attributes, in, nin, shapes, nout)) return;
     if (!ls__graph_grow(g, &g->nodes, g->nnodes, &g->node_room, sizeof *g->nodes)) return;
-    ls__node node = {
-        .op = op, .nbytes = nbytes, .nin = nin, .nout = nout, .backward = g->backward
-    };
+    ls__node node = { .op = op,
+                      .nbytes = nbytes,
+                      .nin = nin,
+                      .nout = nout,
+                      .backward = g->backward,
+                      .segment = g->backward ? 0 : g->segment };
     if (!fill_node(g, &node, attributes, in, shapes)) return;
     memcpy(out, node.out, (size_t)nout * sizeof *out);
     g->nodes[g->nnodes++] = node;

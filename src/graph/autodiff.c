@@ -3,7 +3,11 @@
  *
  * The order is fixed by the graph alone: a tensor's contributions arrive in reverse node order,
  * then input order, and are added as ((first + second) + third). So tied parameters need no rule of
- * their own, and the bits of a gradient do not depend on anything but the step function. */
+ * their own, and the bits of a gradient do not depend on anything but the step function.
+ *
+ * What is to be computed again (ls_recompute_begin) is, when the first gradient of such a segment is
+ * needed: its rules then see the copies. So nobody reads the originals any more, and the memory plan
+ * lets them go after the forward pass. */
 #include "graph/construct.h"
 
 #include "base/memory.h"
@@ -24,8 +28,19 @@ static void check_contribution(ls_graph *g, const ls__node *node, int i, const l
                    ls__tensor_text(node->in[i], second));
 }
 
+typedef struct differentiation {
+    ls_tensor **grads;  /* by tensor of the forward pass; NULL = none yet */
+    ls_tensor **clones; /* alike: computed again; NULL = not */
+    int recomputed;     /* the last segment that was; the next ones have smaller numbers */
+} differentiation;
+
+static ls_tensor *again(const differentiation *d, ls_tensor *x)
+{
+    return d->clones[x->id] ? d->clones[x->id] : x;
+}
+
 /* Calls a node's gradient rule and adds what it gives to the gradients of its inputs. */
-static void differentiate_node(ls_graph *g, const ls__node *node, ls_tensor **grads)
+static void differentiate_node(ls_graph *g, const ls__node *node, differentiation *d)
 {
     ls_tensor **given = ls__graph_alloc(g, (size_t)node->nin * sizeof(ls_tensor *));
     if (!given) return;
@@ -35,12 +50,19 @@ static void differentiate_node(ls_graph *g, const ls__node *node, ls_tensor **gr
                        node->op->name);
         return;
     }
-    node->op->gradient(g, node->in, node->out[0], grads[node->out[0]->id], node->attributes, given);
+    if (node->segment && node->segment != d->recomputed) {
+        d->recomputed = node->segment;
+        ls__graph_recompute(g, node->segment, d->clones);
+    }
+    ls_tensor *in[LS__MAX_INPUTS];
+    for (int i = 0; i < node->nin; i++) in[i] = again(d, node->in[i]);
+    node->op->gradient(g, in, again(d, node->out[0]), d->grads[node->out[0]->id], node->attributes,
+                       given);
     for (int i = 0; i < node->nin && g->status == LS_OK; i++) {
         if (!given[i] || !node->in[i]->differentiable) continue;
         check_contribution(g, node, i, given[i]);
         if (g->status != LS_OK) return;
-        ls_tensor **slot = &grads[node->in[i]->id];
+        ls_tensor **slot = &d->grads[node->in[i]->id];
         *slot = *slot ? sum(*slot, given[i]) : given[i];
     }
 }
@@ -93,18 +115,20 @@ void ls__graph_differentiate(ls_graph *g)
         return;
     }
     int nnodes = g->nnodes, ntensors = g->ntensors;
-    ls_tensor **grads = ls__graph_alloc(g, (size_t)ntensors * sizeof(ls_tensor *));
-    if (!grads) return;
+    size_t nbytes = (size_t)ntensors * sizeof(ls_tensor *);
+    differentiation d = { .grads = ls__graph_alloc(g, nbytes),
+                          .clones = ls__graph_alloc(g, nbytes) };
+    if (!d.grads || !d.clones) return;
     g->backward = true;
-    grads[g->losses->id] =
+    d.grads[g->losses->id] =
         ls_apply(&ls__op_loss_grad, NULL, 0, (ls_tensor *[]) { g->losses, g->loss_weights },
                  g->loss_weights ? 2 : 1);
     for (int i = nnodes - 1; i >= 0 && g->status == LS_OK; i--) {
         ls__node node = g->nodes[i]; /* a copy: the rule appends nodes */
-        if (grads[node.out[0]->id] && node.out[0]->differentiable)
-            differentiate_node(g, &node, grads);
+        if (d.grads[node.out[0]->id] && node.out[0]->differentiable)
+            differentiate_node(g, &node, &d);
     }
-    set_param_gradients(g, grads);
-    if (g->options.input_gradients) add_input_gradients(g, grads, ntensors);
+    set_param_gradients(g, d.grads);
+    if (g->options.input_gradients) add_input_gradients(g, d.grads, ntensors);
     g->backward = false;
 }

@@ -125,6 +125,8 @@ static void check_purpose(ls_graph *g)
 static void construct(ls_graph *g, ls_step_fn *step, void *user)
 {
     step(g, user);
+    if (g->segment && !ls__graph_forgives_null(g))
+        ls__graph_fail(g, LS_ERR_ARG, "ls_recompute_begin without ls_recompute_end");
     if (g->status == LS_OK) check_purpose(g);
     if (g->status == LS_OK && g->options.stage == LS_STAGE_TRAIN) ls__graph_differentiate(g);
     if (g->status == LS_OK) drop_dead(g);

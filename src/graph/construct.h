@@ -25,8 +25,11 @@ struct ls_graph {
     const char *layer;  /* whose name a failure carries; NULL = none */
     bool missing_input; /* predicting without one of the fields: NULL is no mistake */
     bool backward;      /* new nodes belong to the backward pass */
-    int64_t group;      /* see ls__graph_group */
-    ls_tensor *losses;  /* what ls_minimize was given */
+    int segment;        /* of new nodes: between ls_recompute_begin and _end; 0 = none */
+    ls_tensor **kept;   /* by segment - 1: what ls_recompute_end was given; NULL = not yet */
+    int nkept, kept_room;
+    int64_t group;     /* see ls__graph_group */
+    ls_tensor *losses; /* what ls_minimize was given */
     ls_tensor *loss_weights;
 };
 
@@ -44,6 +47,10 @@ bool ls__tensor_same_shape(const ls_tensor *a, const ls_tensor *b);
 /* True when a NULL may pass in silence: something failed already, or it comes from a field that the
  * data lacks when predicting. */
 bool ls__graph_forgives_null(const ls_graph *g);
+
+/* Computes a segment's nodes again: appends copies that read each other; clones[id] is the copy of
+ * that tensor, or NULL where the tensor itself stays. clones: (tensors of the forward pass) */
+void ls__graph_recompute(ls_graph *g, int segment, ls_tensor **clones);
 
 /* The backward pass: appends nodes, sets every parameter's grad. */
 void ls__graph_differentiate(ls_graph *g);

@@ -53,6 +53,7 @@ typedef struct ls__node {
                         ls_op's compute has one */
     int nout;
     bool backward;
+    int segment; /* forward: numbered from 1, what the backward pass computes again; 0 = none */
     bool half; /* bf16-mixed: multiplies bf16 numbers, adds in f32: reads its f32 inputs (parameters
                   too) rounded to bf16 */
 } ls__node;

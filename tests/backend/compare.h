@@ -26,6 +26,7 @@ typedef struct outcome {
     int64_t count;
     float *results; /* (nresults) all values of all results, one after the other */
     int64_t nresults;
+    size_t arena_bytes;
 } outcome;
 
 /* The backend with this many threads: the first call of a process decides. */

@@ -208,7 +208,7 @@ static void read_results(setup *s, outcome *o)
 
 static outcome run_backend(setup *s)
 {
-    outcome o = { 0 };
+    outcome o = { .arena_bytes = s->arena_bytes };
     assert_ok(compare_backend(1)->run(s->e, &s->context));
     check_sentinels(s);
     read_results(s, &o);

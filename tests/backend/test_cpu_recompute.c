@@ -1,0 +1,141 @@
+/* Computing again in the backward pass: the same bits as without, in an arena that is smaller. */
+#include "compare.h"
+#include "testing.h"
+
+#include <lockstep/nn.h>
+
+typedef struct net {
+    int blocks;
+    bool recompute;
+} net;
+
+/* --- a block of a transformer, but for attention --- */
+
+static const ls_field token_fields[] = { { "x", LS_DTYPE_F32, 2, { 24, 32 } },
+                                         { "label", LS_DTYPE_I32, 1, { 24 } } };
+
+static ls_tensor *token_block(ls_graph *g, ls_tensor *x, int i)
+{
+    int64_t b = ls_tensor_dim(x, 0), t = ls_tensor_dim(x, 1), c = ls_tensor_dim(x, 2);
+    ls_tensor *rows = ls_reshape(x, 2, (const int64_t[]) { b * t, c });
+    ls_tensor *h = ls_linear(rows, ls_name(g, "%d.fc1", i), 4 * c);
+    ls_tensor *gate = ls_param(g, ls_name(g, "%d.gate", i), &(ls_init) { LS_INIT_UNIFORM, 1 }, 1,
+                               (const int64_t[]) { 4 * c });
+    h = ls_mul(ls_relu(h), ls_add(h, gate));
+    h = ls_reshape(ls_linear(h, ls_name(g, "%d.fc2", i), c), 3, (const int64_t[]) { b, t, c });
+    h = ls_dropout(h, ls_name(g, "%d.drop", i), 0.3);
+    h = ls_transpose(ls_batch_norm(ls_transpose(h, 1, 2), ls_name(g, "%d.norm", i)), 1, 2);
+    return ls_add(
+        x, ls_concat((ls_tensor *[]) { ls_narrow(h, 2, 0, 16), ls_narrow(h, 2, 16, 16) }, 2, 2));
+}
+
+static void token_net(ls_graph *g, void *user)
+{
+    const net *n = user;
+    ls_tensor *x = ls_input(g, "x");
+    for (int i = 0; i < n->blocks; i++) {
+        if (n->recompute) ls_recompute_begin(g);
+        x = token_block(g, x, i);
+        if (n->recompute) x = ls_recompute_end(x);
+    }
+    int64_t rows = ls_tensor_dim(x, 0) * ls_tensor_dim(x, 1);
+    ls_tensor *z = ls_linear(ls_reshape(x, 2, (const int64_t[]) { rows, 32 }), "head", 10);
+    z = ls_reshape(z, 3, (const int64_t[]) { -1, 24, 10 });
+    ls_minimize(g, ls_cross_entropy(z, ls_input(g, "label")), NULL);
+    ls_report(g, "accuracy", ls_accuracy(z, ls_input(g, "label")));
+}
+
+/* --- residual blocks of convolutions: layouts and fused steps --- */
+
+static const ls_field image_fields[] = { { "image", LS_DTYPE_F32, 3, { 3, 12, 10 } },
+                                         { "label", LS_DTYPE_I32, 0, { 0 } } };
+
+static ls_tensor *conv_norm(ls_tensor *x, const char *name, const char *norm, int64_t channels)
+{
+    ls_conv2d_options o = { .channels = channels, .kernel = 3, .padding = 1, .no_bias = true };
+    return ls_batch_norm_with(ls_conv2d(x, name, &o), norm,
+                              &(ls_batch_norm_options) { .group = 4 });
+}
+
+static void image_net(ls_graph *g, void *user)
+{
+    const net *n = user;
+    ls_tensor *x = ls_input(g, "image");
+    for (int i = 0; i < n->blocks; i++) {
+        if (n->recompute) ls_recompute_begin(g);
+        ls_tensor *y = ls_relu(conv_norm(x, ls_name(g, "%d.a", i), ls_name(g, "%d.na", i), 19));
+        ls_tensor *z = conv_norm(y, ls_name(g, "%d.b", i), ls_name(g, "%d.nb", i), 19);
+        x = ls_relu(ls_add(z, y));
+        if (n->recompute) x = ls_recompute_end(x);
+    }
+    ls_tensor *z = ls_linear(ls_max_pool2d(x, 2), "head", 10);
+    ls_minimize(g, ls_cross_entropy(z, ls_input(g, "label")), NULL);
+    ls_report(g, "accuracy", ls_accuracy(z, ls_input(g, "label")));
+}
+
+/* --- comparing --- */
+
+static void check(ls_step_fn *step, const ls_field *fields, int blocks, int64_t batch,
+                  double factor)
+{
+    net n = { .blocks = blocks };
+    compare_options o = { .step = step,
+                          .user = &n,
+                          .batch = batch,
+                          .fields = fields,
+                          .nfields = 2,
+                          .ignored = 5,
+                          .run_step = 9,
+                          .first = 64,
+                          .input_gradients = true };
+    outcome without = compare_run_backend(&o);
+    n.recompute = true;
+    outcome with = compare_run_backend(&o);
+    assert_int_equal(with.count, without.count);
+    assert_memory_equal(with.grads, without.grads, (size_t)with.count * sizeof(float));
+    assert_int_equal(compare_checksum(&with), compare_checksum(&without));
+    print_message("batch %d: arena %zu bytes, %zu without\n", (int)batch, with.arena_bytes,
+                  without.arena_bytes);
+    assert_true((double)with.arena_bytes < factor * (double)without.arena_bytes);
+    compare_free(&with);
+    compare_free(&without);
+    o.stage = LS_STAGE_EVALUATE;
+    n.recompute = false;
+    without = compare_run_backend(&o);
+    n.recompute = true;
+    with = compare_run_backend(&o);
+    assert_int_equal(compare_checksum(&with), compare_checksum(&without));
+    assert_int_equal(with.arena_bytes, without.arena_bytes);
+    compare_free(&with);
+    compare_free(&without);
+}
+
+static const int64_t batches[] = { 1, 5, 67 };
+
+static void test_tokens(void **state)
+{
+    (void)state;
+    for (size_t b = 0; b < 3; b++) check(token_net, token_fields, 10, batches[b], 0.6);
+}
+
+static void test_images(void **state)
+{
+    (void)state;
+    for (size_t b = 0; b < 3; b++) check(image_net, image_fields, 4, batches[b], 0.9);
+}
+
+static int open_backend(void **state)
+{
+    (void)state;
+    compare_backend(2);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_images),
+    };
+    return cmocka_run_group_tests(tests, open_backend, NULL);
+}
