@@ -295,7 +295,7 @@ static ls_status run_node(const reference_call *c)
         return accuracy(c);
     else if (op == &ls__op_loss_grad)
         loss_grad(c);
-    else if (!reference_image_op(c) && !reference_general_op(c))
+    else if (!reference_image_op(c) && !reference_general_op(c) && !reference_attention_op(c))
         elementwise(c);
     return LS_OK;
 }

@@ -44,5 +44,7 @@ ls_tensor *reference_input(const ls_graph *g, const char *field);
 bool reference_image_op(const reference_call *c);
 /* In helper_reference_general.c: alike, element by element with broadcasting, reductions, moves. */
 bool reference_general_op(const reference_call *c);
+/* In helper_reference_attention.c: as image_op, of attention, rotary and softmax. */
+bool reference_attention_op(const reference_call *c);
 
 #endif

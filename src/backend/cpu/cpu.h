@@ -202,7 +202,9 @@ typedef struct cpu_builder {
     int nprologue, prologue_room;
     cpu_step *finishers; /* whole steps that wait until the tiles are done */
     int nfinishers, finisher_room;
-    bool *unfinished; /* (tensors) written by a finisher to come */
+    bool *unfinished;    /* (tensors) written by a finisher to come */
+    int64_t large_bytes; /* of weights that are not for tiles (tile.c) */
+    bool whole_linear;   /* linear layers run as whole steps */
     struct cpu_packed *packed;
     int npacked, packed_room;
     int step_room, buffer_room;
@@ -212,7 +214,7 @@ typedef struct cpu_builder {
 /* Translates the nodes into b->program's steps (lower.c). */
 ls_status ls__cpu_lower(cpu_builder *b);
 /* Samples per tile and lanes: functions of the graph's shapes (tile.c). */
-void ls__cpu_choose_tile(const cpu_builder *b, cpu_program *p);
+void ls__cpu_choose_tile(cpu_builder *b, cpu_program *p);
 
 ls_status ls__cpu_builder_init(cpu_builder *b, const ls_graph *graph, cpu_program *program);
 /* All nodes are lowered: puts prologue and finishers in their places. */
@@ -319,5 +321,9 @@ void ls__cpu_add_floats(float *out, const float *x, int64_t n);
 /* out = the sum of the lanes' parts, in order, count floats each (cpu_reduce.c); a finisher. */
 ls_status ls__cpu_finish_sum(cpu_builder *b, int lanes, int out, int64_t count,
                              const ls_tensor *written);
+/* Where a step that sums over samples writes out (a parameter's gradient): memory of each lane and a
+ * finisher when the step is tiled; out itself when it is whole or there is one lane. In a tiled step
+ * the lane's first tile sets it, the others add. */
+ls_status ls__cpu_sum_target(cpu_builder *b, const ls_tensor *out, bool tiled, int *buffer);
 
 #endif

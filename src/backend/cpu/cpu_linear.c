@@ -79,7 +79,7 @@ ls_status ls__cpu_linear(cpu_builder *b, const cpu_task *task)
 {
     const ls__node *node = task->node;
     const ls_tensor *weight = node->in[1];
-    if (ls__cpu_large_weight(weight)) return ls__cpu_linear_large(b, task);
+    if (ls__cpu_large_weight(b, weight)) return ls__cpu_linear_large(b, task);
     gemm_shape shape = {
         .n = weight->shape[0], .k = weight->shape[1], .transpose_b = true, .relu = task->relu
     };
@@ -89,7 +89,7 @@ ls_status ls__cpu_linear(cpu_builder *b, const cpu_task *task)
 ls_status ls__cpu_linear_grad_x(cpu_builder *b, const cpu_task *task)
 {
     const ls_tensor *weight = task->node->in[1];
-    if (ls__cpu_large_weight(weight)) return ls__cpu_linear_large_grad_x(b, task);
+    if (ls__cpu_large_weight(b, weight)) return ls__cpu_linear_large_grad_x(b, task);
     gemm_shape shape = { .n = weight->shape[1], .k = weight->shape[0] };
     return add_rows(b, shape, task->node->in[0], weight, NULL, task->out);
 }
@@ -123,29 +123,17 @@ static ls_status make_weight_gemms(gemm *g, gemm_shape shape, const int64_t rows
     return LS_OK;
 }
 
-/* The step's output: the lanes' parts and a finisher when tiled, else the gradient itself. */
-static ls_status sum_target(cpu_builder *b, const ls_tensor *out, bool tiled, int *buffer)
-{
-    int final;
-    LS_TRY(ls__cpu_write(b, out, CPU_PLAIN, false, &final));
-    *buffer = final;
-    if (!tiled) return LS_OK;
-    size_t each = ((size_t)ls__cpu_count(out) * sizeof(float) + 63) / 64 * 64;
-    LS_TRY(ls__cpu_shared(b, each * (size_t)b->program->lanes, each, buffer));
-    return ls__cpu_finish_sum(b, *buffer, final, ls__cpu_count(out), out);
-}
-
 ls_status ls__cpu_linear_grad_weight(cpu_builder *b, const cpu_task *task)
 {
     const ls__node *node = task->node;
     const ls_tensor *grad = node->in[0], *x = node->in[1];
-    if (ls__cpu_large_weight(node->out[0])) return ls__cpu_linear_large_grad_weight(b, task);
+    if (ls__cpu_large_weight(b, node->out[0])) return ls__cpu_linear_large_grad_weight(b, task);
     bool tiled = ls__cpu_tiled(b, grad) && ls__cpu_tiled(b, x);
     int buffers[5];
     LS_TRY(ls__cpu_read(b, grad, CPU_PLAIN, &buffers[0]));
     LS_TRY(ls__cpu_read(b, x, CPU_PLAIN, &buffers[1]));
-    LS_TRY(sum_target(b, node->out[0], tiled, &buffers[2]));
-    if (node->nout == 2) LS_TRY(sum_target(b, node->out[1], tiled, &buffers[4]));
+    LS_TRY(ls__cpu_sum_target(b, node->out[0], tiled, &buffers[2]));
+    if (node->nout == 2) LS_TRY(ls__cpu_sum_target(b, node->out[1], tiled, &buffers[4]));
     gemm *g = ls__alloc(1, sizeof *g);
     if (!g) return LS_ERR_MEMORY;
     g->biased = node->nout == 2;

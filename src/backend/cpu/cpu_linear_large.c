@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { MOST_BLOCKS = 16, LEAST_BLOCK = 64 };
+enum { MOST_BLOCKS = 12, LEAST_BLOCK = 128 };
 
 /* The output is cut along one dimension; per element of it, an operand's pointer moves on. */
 typedef struct large {

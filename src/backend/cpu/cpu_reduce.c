@@ -1,6 +1,8 @@
 /* Sums of the lanes' parts of a gradient, lane after lane, cut into chunks that threads share. */
 #include "backend/cpu/cpu.h"
 
+#include <string.h>
+
 enum { CHUNK = 16384 }; /* floats: 64 KB, a few of which fit a second-level cache */
 
 typedef struct lane_sum {
@@ -29,7 +31,7 @@ static void run_lane_sum(const cpu_call *call)
     const float *first = (const float *)parts + begin;
     const float *second = (const float *)(parts + s->stride) + begin;
     if (s->lanes == 1) {
-        for (int64_t i = 0; i < n; i++) out[begin + i] = first[i];
+        memcpy(out + begin, first, (size_t)n * sizeof *out);
         return;
     }
     add_two(out + begin, first, second, n);
@@ -53,4 +55,15 @@ ls_status ls__cpu_finish_sum(cpu_builder *b, int lanes, int out, int64_t count,
                            .ntasks = (count + CHUNK - 1) / CHUNK,
                            .what = "sum" };
     return ls__cpu_finish(b, &spec, (int[]) { lanes, out }, 2, &written, written ? 1 : 0);
+}
+
+ls_status ls__cpu_sum_target(cpu_builder *b, const ls_tensor *out, bool tiled, int *buffer)
+{
+    int final;
+    LS_TRY(ls__cpu_write(b, out, CPU_PLAIN, false, &final));
+    *buffer = final;
+    if (!tiled || b->program->lanes == 1) return LS_OK;
+    size_t each = ((size_t)ls__cpu_count(out) * sizeof(float) + 63) / 64 * 64;
+    LS_TRY(ls__cpu_shared(b, each * (size_t)b->program->lanes, each, buffer));
+    return ls__cpu_finish_sum(b, *buffer, final, ls__cpu_count(out), out);
 }

@@ -16,8 +16,8 @@ typedef struct gemm_shape {
 ls_status ls__cpu_gemm_create(const gemm_shape *s, cpu_primitive *out);
 
 /* Weights of a linear layer that are too large to be read once per tile, or to have a gradient per
- * lane: such layers are whole steps over blocks of their output. */
-bool ls__cpu_large_weight(const ls_tensor *weight);
+ * lane (tile.c): such layers are whole steps over blocks of their output. */
+bool ls__cpu_large_weight(const cpu_builder *b, const ls_tensor *weight);
 cpu_lower_fn ls__cpu_linear_large, ls__cpu_linear_large_grad_x, ls__cpu_linear_large_grad_weight;
 
 /* sums (features) += the columns of g (rows, features), whose rows are stride floats apart. */

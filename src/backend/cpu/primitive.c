@@ -40,6 +40,28 @@ ls_status ls__cpu_describe_any(const void *desc, dnnl_primitive_attr_t attr,
     return LS_OK;
 }
 
+ls_status ls__cpu_describe_named(const void *desc, dnnl_primitive_attr_t attr, const char *name,
+                                 dnnl_primitive_desc_t *out)
+{
+    dnnl_primitive_desc_iterator_t it;
+    LS_DNNL_TRY(dnnl_primitive_desc_iterator_create(&it, desc, attr, ls__cpu_pool()->engine, NULL));
+    dnnl_status_t status = dnnl_success;
+    bool found = false;
+    while (status == dnnl_success && !found) {
+        const char *this = "";
+        *out = dnnl_primitive_desc_iterator_fetch(it);
+        if (!*out) break;
+        dnnl_primitive_desc_query(*out, dnnl_query_impl_info_str, 0, &this);
+        found = strncmp(this, name, strlen(name)) == 0;
+        if (!found) {
+            dnnl_primitive_desc_destroy(*out);
+            status = dnnl_primitive_desc_iterator_next(it);
+        }
+    }
+    dnnl_primitive_desc_iterator_destroy(it);
+    return found ? LS_OK : ls__cpu_describe_any(desc, attr, NULL, out);
+}
+
 bool ls__cpu_describe(const void *desc, dnnl_primitive_attr_t attr, dnnl_primitive_desc_t hint,
                       dnnl_primitive_desc_t *out)
 {

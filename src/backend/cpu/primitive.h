@@ -30,6 +30,10 @@ bool ls__cpu_describe(const void *desc, dnnl_primitive_attr_t attr, dnnl_primiti
 ls_status ls__cpu_describe_any(const void *desc, dnnl_primitive_attr_t attr,
                                dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out);
 
+/* As describe_any; the first whose name begins so, where there is one. */
+ls_status ls__cpu_describe_named(const void *desc, dnnl_primitive_attr_t attr, const char *name,
+                                 dnnl_primitive_desc_t *out);
+
 /* ids and mds: nargs arguments; the scratchpad is added. */
 ls_status ls__cpu_primitive_create(dnnl_primitive_desc_t desc, const int *ids,
                                    const dnnl_memory_desc_t *const *mds, int nargs,

@@ -1,0 +1,177 @@
+/* Attention of one head, backward: scores are computed again from queries and keys, so that only a
+ * number per query (logsum) was kept from the forward pass.
+ *
+ * Tiles of queries are the outer loop: a tile's dq is summed in its panel, dk and dv of all tokens
+ * in scratch (tokens x width, which the second-level cache holds), over heads that share them and
+ * tiles in order. */
+#include "backend/cpu/attention_head.h"
+#include "backend/cpu/cpu.h"
+#include "backend/cpu/lanes_exp.h"
+
+#include <string.h>
+
+typedef struct tile {
+    int64_t padded;     /* width rounded up to whole vectors */
+    int64_t count;      /* queries */
+    float *queries;     /* (width, TILE), scaled */
+    float *grads;       /* (width, TILE) of y */
+    float *query_rows;  /* (TILE, padded), scaled */
+    float *grad_rows;   /* (TILE, padded) */
+    float *dq;          /* (width, TILE) */
+    float *p, *ds;      /* (KEYS, TILE) */
+    float *dk, *dv;     /* (tokens, padded) */
+    float logsum[TILE]; /* 0 behind the last query */
+    float dots[TILE];   /* of a query's y with its gradient */
+} tile;
+
+static int64_t padded_width(const attention_shape *s)
+{
+    return (s->width + LANES - 1) / LANES * LANES;
+}
+
+size_t ls__cpu_attention_grad_scratch(const attention_shape *s)
+{
+    int64_t padded = padded_width(s);
+    return (size_t)(3 * s->width * TILE + 2 * TILE * padded + 2 * KEYS * TILE +
+                    2 * s->tokens * padded);
+}
+
+static void divide_scratch(tile *t, const attention_shape *s, float *scratch)
+{
+    int64_t panel = s->width * TILE, rows, all;
+    t->padded = padded_width(s);
+    rows = TILE * t->padded;
+    all = s->tokens * t->padded;
+    t->queries = scratch;
+    t->grads = t->queries + panel;
+    t->dq = t->grads + panel;
+    t->query_rows = t->dq + panel;
+    t->grad_rows = t->query_rows + rows;
+    t->p = t->grad_rows + rows;
+    t->ds = t->p + KEYS * TILE;
+    t->dk = t->ds + KEYS * TILE;
+    t->dv = t->dk + all;
+    memset(t->dk, 0, (size_t)(2 * all) * sizeof *t->dk);
+}
+
+/* Sixteen sums, added in order. */
+LS__CPU_CLONES static float dot(const float *a, const float *b, int64_t n)
+{
+    const lanes zero = { 0 };
+    lanes sum = { 0 }, x, y;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        lanes_load(&x, a + i);
+        lanes_load(&y, b + i);
+        sum = sum + x * y;
+    }
+    if (i < n) {
+        lanes_load_some(&x, a + i, n - i, &zero);
+        lanes_load_some(&y, b + i, n - i, &zero);
+        sum = sum + x * y;
+    }
+    float parts[LANES], total = 0;
+    lanes_store(parts, &sum);
+    for (int l = 0; l < LANES; l++) total += parts[l];
+    return total;
+}
+
+/* One vector of queries: scores become p, dp becomes ds. */
+LS__CPU_CLONES static void differentiate(float *p, float *ds, int64_t keys, const float *logsums,
+                                         const float *dots)
+{
+    lanes logsum, r, s, d;
+    lanes_load(&logsum, logsums);
+    lanes_load(&r, dots);
+    for (int64_t i = 0; i < keys; i++) {
+        lanes_load(&s, p + i * TILE);
+        lanes_load(&d, ds + i * TILE);
+        s = s - logsum;
+        lanes_exp(&s);
+        d = s * (d - r);
+        lanes_store(p + i * TILE, &s);
+        lanes_store(ds + i * TILE, &d);
+    }
+}
+
+/* sums (keys, padded) += scores (keys, queries) rows (queries, padded) */
+static void scatter(const attention_block *b, const tile *t, const float *scores, const float *rows,
+                    float *sums)
+{
+    FOR_GROUPS(b, group, size, vector)
+    ls__cpu_panel_product(&(panel_product) { .a = scores + group * TILE + vector * LANES,
+                                             .a_row = TILE,
+                                             .a_step = 1,
+                                             .b = rows + vector * LANES * t->padded,
+                                             .b_row = t->padded,
+                                             .c = sums + (b->first + group) * t->padded,
+                                             .c_row = t->padded,
+                                             .m = b->keys - group < size ? b->keys - group : size,
+                                             .k = t->count - vector * LANES,
+                                             .vectors = t->padded / LANES,
+                                             .add = true });
+}
+
+static void differentiate_block(const attention_shape *s, tile *t, const attention_block *b,
+                                const float *keys, const float *values)
+{
+    ls__cpu_attention_scores(b, keys, s->row, s->width, t->queries, t->p);
+    ls__cpu_attention_scores(b, values, s->row, s->width, t->grads, t->ds);
+    for (int64_t v = 0; v < b->vectors; v++) {
+        int64_t at = v * LANES, seen = ls__cpu_attention_seen(b, v);
+        if (b->diagonal) ls__cpu_attention_hide(t->p + at, at, seen);
+        differentiate(t->p + at, t->ds + at, seen, t->logsum + at, t->dots + at);
+    }
+    ls__cpu_attention_gather(b, keys, s->row, s->width, t->ds, t->dq);
+    scatter(b, t, t->ds, t->query_rows, t->dk);
+    scatter(b, t, t->p, t->grad_rows, t->dv);
+}
+
+/* g, y: the head's columns of the tile's first query. */
+static void begin(const attention_shape *s, tile *t, const float *queries, const float *g,
+                  const float *y, const float *logsum)
+{
+    int64_t y_row = s->heads * s->width;
+    ls__cpu_panel_load(queries, s->row, t->count, s->width, s->scale, t->queries, TILE);
+    ls__cpu_panel_copy(queries, s->row, t->count, s->width, s->scale, t->query_rows, t->padded);
+    ls__cpu_panel_load(g, y_row, t->count, s->width, 1, t->grads, TILE);
+    ls__cpu_panel_copy(g, y_row, t->count, s->width, 1, t->grad_rows, t->padded);
+    memset(t->dq, 0, (size_t)(s->width * TILE) * sizeof *t->dq);
+    for (int64_t i = 0; i < TILE; i++) {
+        t->logsum[i] = i < t->count ? logsum[i] : 0;
+        t->dots[i] = i < t->count ? dot(g + i * y_row, y + i * y_row, s->width) : 0;
+    }
+}
+
+static void copy_rows(const float *x, int64_t x_row, int64_t rows, int64_t width, float *y,
+                      int64_t y_row)
+{
+    for (int64_t r = 0; r < rows; r++)
+        memcpy(y + r * y_row, x + r * x_row, (size_t)width * sizeof *y);
+}
+
+void ls__cpu_attention_grad_group(const attention_shape *s, const float *g, const float *qkv,
+                                  const float *y, const float *logsum, int64_t kv_head, float *dqkv,
+                                  float *scratch)
+{
+    int64_t shared = s->heads / s->kv_heads, width = s->width;
+    int64_t key_at = (s->heads + kv_head) * width, value_at = key_at + s->kv_heads * width;
+    float scales[TILE];
+    tile t;
+    divide_scratch(&t, s, scratch);
+    for (int i = 0; i < TILE; i++) scales[i] = s->scale;
+    for (int64_t head = kv_head * shared; head < (kv_head + 1) * shared; head++) {
+        for (int64_t first = 0; first < s->tokens; first += TILE) {
+            int64_t at = (first * s->heads + head) * width;
+            int64_t query = first * s->row + head * width;
+            t.count = s->tokens - first < TILE ? s->tokens - first : TILE;
+            begin(s, &t, qkv + query, g + at, y + at, logsum + head * s->tokens + first);
+            attention_block b;
+            for (int64_t key = 0; ls__cpu_attention_block(s, first, key, &b); key += KEYS)
+                differentiate_block(s, &t, &b, qkv + key_at, qkv + value_at);
+            ls__cpu_panel_store(t.dq, TILE, t.count, width, scales, dqkv + query, s->row);
+        }
+    }
+    copy_rows(t.dk, t.padded, s->tokens, width, dqkv + key_at, s->row);
+    copy_rows(t.dv, t.padded, s->tokens, width, dqkv + value_at, s->row);
+}

@@ -1,0 +1,76 @@
+/* What attention's two directions share: which queries see which keys, and the products of a block
+ * of keys with a tile of queries. */
+#include "backend/cpu/attention_head.h"
+#include "backend/cpu/cpu.h"
+#include "backend/cpu/lanes_exp.h"
+
+#include <math.h>
+
+bool ls__cpu_attention_block(const attention_shape *s, int64_t t, int64_t first,
+                             attention_block *out)
+{
+    int64_t queries = s->tokens - t < TILE ? s->tokens - t : TILE;
+    int64_t keys = s->tokens - first < KEYS ? s->tokens - first : KEYS;
+    *out = (attention_block) { .first = first,
+                               .keys = keys,
+                               .vectors = (queries + LANES - 1) / LANES,
+                               .diagonal = s->causal && first == t };
+    return keys > 0 && (!s->causal || first <= t);
+}
+
+int64_t ls__cpu_attention_seen(const attention_block *b, int64_t vector)
+{
+    int64_t seen = (vector + 1) * LANES;
+    return b->diagonal && seen < b->keys ? seen : b->keys;
+}
+
+LS__CPU_CLONES void ls__cpu_attention_hide(float *scores, int64_t first, int64_t keys)
+{
+    const lanes_i32 index = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
+    const lanes hidden = LANES_OF(-INFINITY);
+    for (int64_t i = first; i < keys; i++) {
+        lanes s;
+        lanes_i32 before = index < (lanes_i32) { 0 } + (int32_t)(i - first);
+        lanes_load(&s, scores + i * TILE);
+        lanes_choose(&s, &before, &hidden);
+        lanes_store(scores + i * TILE, &s);
+    }
+}
+
+static int64_t group_keys(const attention_block *b, int64_t group, int64_t size)
+{
+    return b->keys - group < size ? b->keys - group : size;
+}
+
+void ls__cpu_attention_scores(const attention_block *b, const float *x, int64_t row, int64_t width,
+                              const float *panel, float *scores)
+{
+    FOR_GROUPS(b, group, size, vector)
+    ls__cpu_panel_product(&(panel_product) { .a = x + (b->first + group) * row,
+                                             .a_row = row,
+                                             .a_step = 1,
+                                             .b = panel + vector * LANES,
+                                             .b_row = TILE,
+                                             .c = scores + group * TILE + vector * LANES,
+                                             .c_row = TILE,
+                                             .m = group_keys(b, group, size),
+                                             .k = width,
+                                             .vectors = b->vectors - vector });
+}
+
+void ls__cpu_attention_gather(const attention_block *b, const float *x, int64_t row, int64_t width,
+                              const float *scores, float *sums)
+{
+    FOR_GROUPS(b, group, size, vector)
+    ls__cpu_panel_product(&(panel_product) { .a = x + (b->first + group) * row,
+                                             .a_row = 1,
+                                             .a_step = row,
+                                             .b = scores + group * TILE + vector * LANES,
+                                             .b_row = TILE,
+                                             .c = sums + vector * LANES,
+                                             .c_row = TILE,
+                                             .m = width,
+                                             .k = group_keys(b, group, size),
+                                             .vectors = b->vectors - vector,
+                                             .add = true });
+}
