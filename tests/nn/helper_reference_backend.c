@@ -3,9 +3,7 @@
 
 #include "testing.h"
 
-#include "../graph/helper_reference.c"
-#include "../graph/helper_reference_image.c"
-#include "../graph/helper_reference_general.c"
+#include "../graph/reference.h"
 
 struct ls__executable {
     reference *run;
