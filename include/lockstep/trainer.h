@@ -65,17 +65,23 @@ LS_NODISCARD ls_status ls_model_save_as(ls_model *model, const char *path,
  * (B,T,V)) one token after another, with the keys and values of earlier ones kept by ls_attention.
  * On the calling rank alone. */
 typedef struct ls_decoder ls_decoder;
-/* batch texts side by side, each of at most context tokens. */
+/* batch texts side by side, each of at most context tokens. The model needs weights (ls_fit or
+ * ls_model_load) and must outlive the decoder; what it learns later counts from the next step on. */
 LS_NODISCARD ls_status ls_decoder_create(ls_model *model, int64_t batch, int64_t context,
                                          ls_decoder **out);
-/* One more token of each text; *scores (batch,V) of the next one, valid until the next call. */
+/* One more token of each text, tokens (batch); *scores (batch,V) of the next one, valid until the
+ * model is used again. A token that the model does not know is LS_ERR_DATA, a text longer than
+ * context LS_ERR_ARG; neither counts as a step. */
 LS_NODISCARD ls_status ls_decoder_step(ls_decoder *decoder, const int32_t *tokens,
                                        const float **scores);
-void ls_decoder_reset(ls_decoder *decoder);             /* new texts */
-int64_t ls_decoder_position(const ls_decoder *decoder); /* tokens so far */
+void ls_decoder_reset(ls_decoder *decoder);               /* new texts */
+int64_t ls_decoder_position(const ls_decoder *decoder);   /* tokens so far */
+int64_t ls_decoder_vocabulary(const ls_decoder *decoder); /* V */
 void ls_decoder_destroy(ls_decoder *decoder);
 
-/* Draws a token. temperature 0: the most likely one (the first of equals); top_k 0: of all. */
+/* Draws one of count scores with probability exp(score / temperature) / sum. temperature 0: the
+ * largest (the first of equals); top_k 0: of all, else of the top_k largest (of equals the first).
+ * A NaN or -infinity is never drawn; infinity always is. With nothing to draw from: 0. */
 int32_t ls_sample(const float *scores, int64_t count, double temperature, int64_t top_k,
                   ls_rng *rng);
 

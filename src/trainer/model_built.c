@@ -26,7 +26,7 @@ static ls__built *find(const ls_model *model, const ls__graph_options *wanted)
     for (ls__built *b = model->built; b; b = b->next) {
         const ls__graph_options *o = ls__graph_options_of(b->graph);
         if (b->fits && o->stage == wanted->stage && o->batch == wanted->batch &&
-            same_fields(o, wanted->fields, wanted->nfields))
+            o->decode == wanted->decode && same_fields(o, wanted->fields, wanted->nfields))
             return b;
     }
     return NULL;
@@ -84,15 +84,21 @@ static ls_status compile(ls_model *model, ls__built *b)
     return LS_OK;
 }
 
+ls_status ls__model_build_as(ls_model *model, const ls__graph_options *options, bool compile_too,
+                             ls__built **out)
+{
+    ls__built *b = find(model, options);
+    if (!b) LS_TRY(build(model, options, &b));
+    *out = b;
+    return compile_too && !b->executable ? compile(model, b) : LS_OK;
+}
+
 ls_status ls__model_build(ls_model *model, ls_stage stage, int64_t samples, const ls_dataset *data,
                           bool compile_too, ls__built **out)
 {
     ls__graph_options options = { .stage = stage, .batch = samples };
     options.fields = ls_dataset_fields(data, &options.nfields);
-    ls__built *b = find(model, &options);
-    if (!b) LS_TRY(build(model, &options, &b));
-    *out = b;
-    return compile_too && !b->executable ? compile(model, b) : LS_OK;
+    return ls__model_build_as(model, &options, compile_too, out);
 }
 
 void ls__model_free_built(ls_model *model)

@@ -57,6 +57,9 @@ struct ls_model {
  * The first one makes the table. */
 ls_status ls__model_build(ls_model *model, ls_stage stage, int64_t samples, const ls_dataset *data,
                           bool compile, ls__built **out);
+/* The same for whatever options. */
+ls_status ls__model_build_as(ls_model *model, const ls__graph_options *options, bool compile,
+                             ls__built **out);
 ls_status ls__model_open_backend(ls_model *model);
 void ls__model_free_built(ls_model *model);
 

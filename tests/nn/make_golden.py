@@ -154,6 +154,46 @@ def residual_block(name, batch, channels, height, width, out, group, classes):
     save(name, arrays, op="residual_block", channels=out, group=group, classes=classes)
 
 
+def rotate(x, theta):
+    """(B,T,heads,D), pairs (i, i + D/2)."""
+    tokens, width = x.shape[1], x.shape[3]
+    speeds = theta ** (-2.0 * torch.arange(width // 2).double() / width)
+    angles = torch.outer(torch.arange(tokens).double(), speeds).reshape(1, tokens, 1, width // 2)
+    u, v = x[..., :width // 2], x[..., width // 2:]
+    return torch.cat((u * angles.cos() - v * angles.sin(), u * angles.sin() + v * angles.cos()), -1)
+
+
+def attention(name, batch, tokens, heads, kv_heads, width, causal=True, theta=0, scale=0.0):
+    x = normal(batch, tokens, (heads + 2 * kv_heads) * width)
+    q, k, v = x.reshape(batch, tokens, -1, width).split((heads, kv_heads, kv_heads), 2)
+    if theta:
+        q, k = rotate(q, theta), rotate(k, theta)
+    q, k, v = (t.repeat_interleave(heads // t.shape[2], 2).transpose(1, 2) for t in (q, k, v))
+    scores = q @ k.transpose(-1, -2) * (scale or width ** -0.5)
+    if causal:
+        scores = scores.masked_fill(torch.ones(tokens, tokens).triu(1).bool(), -float("inf"))
+    y = (scores.softmax(-1) @ v).transpose(1, 2).reshape(batch, tokens, heads * width)
+    arrays = {"input.x": x}
+    objective(arrays, y)
+    save(name, arrays, op="attention", heads=heads, kv_heads=kv_heads, full=int(not causal), theta=theta, scale=scale)
+
+
+def rotary(name, batch, tokens, heads, kv_heads, width, theta):
+    x = normal(batch, tokens, (heads + 2 * kv_heads) * width)
+    parts = x.reshape(batch, tokens, -1, width)
+    y = torch.cat((rotate(parts[:, :, :heads + kv_heads], theta), parts[:, :, heads + kv_heads:]), 2)
+    arrays = {"input.x": x}
+    objective(arrays, y.reshape(x.shape))
+    save(name, arrays, op="rotary", heads=heads, kv_heads=kv_heads, theta=theta)
+
+
+def softmax(name, scale, *shape):
+    x = normal(*shape, scale=scale)
+    arrays = {"input.x": x}
+    objective(arrays, x.softmax(-1))
+    save(name, arrays, op="softmax")
+
+
 def make(function, name, *args, **options):
     """Each file has its own seed, so that adding one leaves the others as they are."""
     torch.manual_seed(zlib.crc32(name.encode()))
@@ -189,6 +229,18 @@ def main():
     make(cross_entropy, "cross_entropy_5_3_7", torch.int32, 2, 7, 5, 3)
     make(cross_entropy, "cross_entropy_6_11_u8_large", torch.uint8, 300, 11, 6)
     make(residual_block, "residual_block_5_3_7x6_g2", 5, 3, 7, 6, 6, 2, 4)
+    make(attention, "attention_1_1_h1_1", 1, 1, 1, 1, 1)
+    make(attention, "attention_2_17_h3_3", 2, 17, 3, 3, 3)
+    make(attention, "attention_1_67_h1_64", 1, 67, 1, 1, 64)
+    make(attention, "attention_2_13_h6_2_17", 2, 13, 6, 2, 17)
+    make(attention, "attention_3_19_h5_1_16_full", 3, 19, 5, 1, 16, causal=False)
+    make(attention, "attention_1_66_h1_5_full_scale", 1, 66, 1, 1, 5, causal=False, scale=0.3)
+    make(attention, "attention_2_11_h4_2_8_rotary", 2, 11, 4, 2, 8, theta=10000)
+    make(rotary, "rotary_2_9_h3_1_6", 2, 9, 3, 1, 6, 100)
+    make(rotary, "rotary_1_33_h2_2_34", 1, 33, 2, 2, 34, 10000)
+    make(softmax, "softmax_3_1", 1, 3, 1)
+    make(softmax, "softmax_2_5_19", 2, 2, 5, 19)
+    make(softmax, "softmax_4_33_large", 100, 4, 33)
 
 
 main()

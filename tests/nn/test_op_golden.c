@@ -13,6 +13,29 @@ static const double tolerance = 2e-5; /* of an array's largest value */
 
 /* --- the operations of the files --- */
 
+static ls_attention_options attention_options(const golden *file)
+{
+    return (ls_attention_options) { .heads = golden_int(file, "heads"),
+                                    .kv_heads = golden_int(file, "kv_heads"),
+                                    .full = golden_int(file, "full"),
+                                    .scale = golden_text(file, "scale")
+                                                 ? strtod(golden_text(file, "scale"), NULL)
+                                                 : 0 };
+}
+
+static ls_tensor *rotary(ls_tensor *x, const golden *file)
+{
+    ls_attention_options o = attention_options(file);
+    return ls_rotary(x, &o, (double)golden_int(file, "theta"));
+}
+
+static ls_tensor *attention(ls_tensor *x, const golden *file)
+{
+    ls_attention_options o = attention_options(file);
+    if (golden_int(file, "theta")) x = rotary(x, file);
+    return ls_attention(x, "layer", &o);
+}
+
 static ls_tensor *layer(ls_graph *g, const golden *file, ls_tensor *x)
 {
     const char *op = golden_text(file, "op");
@@ -31,6 +54,9 @@ static ls_tensor *layer(ls_graph *g, const golden *file, ls_tensor *x)
     if (!strcmp(op, "batch_norm"))
         return ls_batch_norm_with(
             x, "layer", &(ls_batch_norm_options) { .group = (int)golden_int(file, "group") });
+    if (!strcmp(op, "softmax")) return ls_softmax(x);
+    if (!strcmp(op, "rotary")) return rotary(x, file);
+    if (!strcmp(op, "attention")) return attention(x, file);
     fail_msg("operation %s", op);
     (void)g;
     return NULL;
@@ -190,7 +216,7 @@ static void check_folder(const ls__backend *backend)
         files++;
     }
     closedir(dir);
-    assert_true(files >= 27);
+    assert_true(files >= 39);
 }
 
 static void test_plain_executor(void **state)
