@@ -38,23 +38,65 @@ static ls_init fan_in(int64_t inputs)
     return (ls_init) { .kind = LS_INIT_UNIFORM, .scale = 1 / sqrt((double)inputs) };
 }
 
-ls_tensor *ls_linear(ls_tensor *x, const char *name, int64_t features)
+/* --- linear --- */
+
+static ls_init weight_init(const ls_linear_options *o, int64_t inputs)
 {
-    if (!ls__layer_check("linear", name, x, 2, LS_MAX_RANK)) return NULL;
+    if (o->deviation == 0) return fan_in(inputs);
+    return (ls_init) { .kind = LS_INIT_NORMAL, .scale = o->deviation };
+}
+
+static bool linear_fits(ls_graph *g, const char *name, const ls_linear_options *o)
+{
+    if (!o || o->features < 1) {
+        ls__graph_fail(g, LS_ERR_ARG, "linear \"%s\": %lld features", name,
+                       (long long)(o ? o->features : 0));
+        return false;
+    }
+    if (o->deviation >= 0 && isfinite(o->deviation)) return true;
+    ls__graph_fail(g, LS_ERR_ARG, "linear \"%s\": deviation %g", name, o->deviation);
+    return false;
+}
+
+/* x (rows, inputs) */
+static ls_tensor *apply_linear(ls_tensor *x, const char *name, const ls_linear_options *o)
+{
     ls_graph *g = x->graph;
-    if (features < 1)
-        return ls__graph_fail(g, LS_ERR_ARG, "linear \"%s\": %lld features", name,
-                              (long long)features);
-    x = ls_flatten(x);
-    int64_t inputs = ls_tensor_dim(x, 1);
-    ls_tensor *weight =
-        ls__layer_param(g, name, "weight", fan_in(inputs), 2, (int64_t[]) { features, inputs });
-    ls_tensor *bias = ls__layer_param(g, name, "bias", fan_in(inputs), 1, &features);
+    int64_t inputs = ls_tensor_dim(x, 1), features = o->features;
+    ls_init bias = fan_in(inputs);
+    if (o->deviation > 0) bias = (ls_init) { .kind = LS_INIT_ZEROS };
+    ls_tensor *in[3] = { x };
+    in[1] = ls__layer_param(g, o->tied_to ? o->tied_to : name, "weight", weight_init(o, inputs), 2,
+                            (int64_t[]) { features, inputs });
+    if (!o->no_bias) in[2] = ls__layer_param(g, name, "bias", bias, 1, &features);
     ls__graph_layer(g, name);
-    ls_tensor *y = ls_apply(&ls__op_linear, NULL, 0, (ls_tensor *[]) { x, weight, bias }, 3);
+    ls_tensor *y = ls_apply(&ls__op_linear, NULL, 0, in, o->no_bias ? 2 : 3);
     ls__graph_layer(g, NULL);
     return y;
 }
+
+ls_tensor *ls_linear_with(ls_tensor *x, const char *name, const ls_linear_options *options)
+{
+    if (!ls__layer_check("linear", name, x, 2, LS_MAX_RANK)) return NULL;
+    if (!linear_fits(x->graph, name, options)) return NULL;
+    if (!options->rows || x->rank == 2) {
+        x = ls_flatten(x);
+        return x ? apply_linear(x, name, options) : NULL;
+    }
+    int64_t shape[LS_MAX_RANK], last = x->rank - 1;
+    for (int i = 0; i < last; i++) shape[i] = x->shape[i];
+    shape[last] = options->features;
+    ls_tensor *rows = ls_reshape(x, 2, (int64_t[]) { -1, x->shape[last] });
+    ls_tensor *y = rows ? apply_linear(rows, name, options) : NULL;
+    return ls_reshape(y, x->rank, shape);
+}
+
+ls_tensor *ls_linear(ls_tensor *x, const char *name, int64_t features)
+{
+    return ls_linear_with(x, name, &(ls_linear_options) { .features = features });
+}
+
+/* --- convolution --- */
 
 static bool conv2d_fits(const char *name, const ls_tensor *x, const ls_conv2d_options *o)
 {

@@ -277,6 +277,7 @@ static void user_op(const reference_call *c)
 static ls_status run_node(const reference_call *c)
 {
     const ls_op *op = c->node->op;
+    ls_status status = LS_OK;
     if (op->compute)
         user_op(c);
     else if (op == &ls__op_linear)
@@ -295,9 +296,10 @@ static ls_status run_node(const reference_call *c)
         return accuracy(c);
     else if (op == &ls__op_loss_grad)
         loss_grad(c);
-    else if (!reference_image_op(c) && !reference_general_op(c) && !reference_attention_op(c))
+    else if (!reference_transformer_op(c, &status) && !reference_image_op(c) &&
+             !reference_general_op(c) && !reference_attention_op(c))
         elementwise(c);
-    return LS_OK;
+    return status;
 }
 
 ls_status reference_run(reference *r)

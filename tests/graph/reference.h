@@ -46,5 +46,7 @@ bool reference_image_op(const reference_call *c);
 bool reference_general_op(const reference_call *c);
 /* In helper_reference_attention.c: as image_op, of attention, rotary and softmax. */
 bool reference_attention_op(const reference_call *c);
+/* In helper_reference_transformer.c: embeddings, norms over rows, activations. */
+bool reference_transformer_op(const reference_call *c, ls_status *status);
 
 #endif

@@ -93,9 +93,10 @@ enum { CPU_STEP_BUFFERS = LS__MAX_INPUTS + 1 };
 
 /* What went wrong in one thread. */
 typedef struct cpu_failure {
-    int64_t sample; /* of the first impossible label, in the micro-batch; -1 = none */
-    int64_t label, classes;
-    dnnl_status_t dnnl; /* the first that is not success */
+    int64_t sample;   /* of the first impossible label or token, in the micro-batch; -1 = none */
+    const char *what; /* "label" */
+    int64_t value, limit; /* not in [0, limit) */
+    dnnl_status_t dnnl;   /* the first that is not success */
 } cpu_failure;
 
 /* One call of a step: a tile's, or a task's of a whole step. */
@@ -196,6 +197,7 @@ typedef struct cpu_builder {
     int *reads;         /* (tensors) by root: reads to come; results count one that never comes */
     int *readers;       /* (tensors) nodes that read it, results counted */
     int *reader;        /* (tensors) the last node that reads it; -1 */
+    int *slot;          /* (tensors) the parameter in whose gradient's place it lies; -1 */
     int *partner;       /* (nodes) the node that is lowered with this one; -1 */
     bool *absorbed;     /* (nodes) is some node's partner */
     cpu_step *prologue; /* before all others: parameters packed */
@@ -238,7 +240,7 @@ ls_status ls__cpu_shared(cpu_builder *b, size_t nbytes, size_t per_lane, int *bu
 cpu_layout ls__cpu_layout_of(const cpu_builder *b, const ls_tensor *x);
 bool ls__cpu_tiled(const cpu_builder *b, const ls_tensor *x);
 
-/* The parameter whose gradient x is; -1. */
+/* The parameter whose gradient x is, or becomes when others are added in place; -1. */
 int ls__cpu_gradient_slot(const cpu_builder *b, const ls_tensor *x);
 
 /* Appends a step; takes state over, on failure too. buffers: read and written by the step, in the
@@ -291,6 +293,7 @@ typedef struct cpu_task {
     /* max_pool2d_grad: the partner is the gradient of the relu before the pool. Where the pool's
      * output is 0 so was the relu's. */
     const ls_tensor *pooled;
+    const ls_tensor *onto; /* embedding_grad: the partner adds it to this, in place */
 } cpu_task;
 typedef ls_status cpu_lower_fn(cpu_builder *b, const cpu_task *task);
 

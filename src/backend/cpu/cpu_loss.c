@@ -2,7 +2,7 @@
  *
  * exp is our own, so that loops over many classes vectorize: Cody and Waite's reduction and a
  * polynomial, within 2 units of the last place of libm's; log, once per row, is libm's in fp64. */
-#include "backend/cpu/cpu.h"
+#include "backend/cpu/integers.h"
 
 #include <math.h>
 #include <string.h>
@@ -24,14 +24,7 @@ static int64_t targets_of(const cpu_call *call)
 
 static int64_t label_at(const loss *s, const void *labels, int64_t i)
 {
-    switch (s->label) {
-    case LS_DTYPE_U8:
-        return ((const uint8_t *)labels)[i];
-    case LS_DTYPE_I64:
-        return ((const int64_t *)labels)[i];
-    default:
-        return ((const int32_t *)labels)[i];
-    }
+    return ls__cpu_integer(s->label, labels, i);
 }
 
 /* True when the label is a class; notes an impossible one. */
@@ -40,13 +33,7 @@ static bool label_counts(const cpu_call *call, int64_t i, int64_t label)
     const loss *s = call->step->state;
     if (label >= 0 && label < s->classes) return true;
     if (label == LS__LABEL_IGNORED) return false;
-    int64_t sample = call->begin + i / s->per_sample;
-    cpu_failure *f = call->failure;
-    if (f->sample < 0 || sample < f->sample) {
-        f->sample = sample;
-        f->label = label;
-        f->classes = s->classes;
-    }
+    ls__cpu_note(call, "label", call->begin + i / s->per_sample, label, s->classes);
     return false;
 }
 

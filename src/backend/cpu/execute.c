@@ -75,23 +75,23 @@ static int segment_end(const cpu_program *p, int first)
     return last;
 }
 
-static ls_status fail_label(const cpu_failure *f, const int64_t *samples)
+static ls_status fail_value(const cpu_failure *f, const int64_t *samples)
 {
-    return ls_fail(LS_ERR_DATA, "label %lld of sample %lld is not in [0, %lld)",
-                   (long long)f->label, (long long)(samples ? samples[f->sample] : f->sample),
-                   (long long)f->classes);
+    return ls_fail(LS_ERR_DATA, "%s %lld of sample %lld is not in [0, %lld)", f->what,
+                   (long long)f->value, (long long)(samples ? samples[f->sample] : f->sample),
+                   (long long)f->limit);
 }
 
 static ls_status failed(const cpu_program *p, const int64_t *samples)
 {
-    const cpu_failure *label = NULL;
+    const cpu_failure *first = NULL;
     for (int t = 0; t < p->threads; t++) {
         const cpu_failure *f = &p->failures[t];
         if (f->dnnl != dnnl_success)
             return ls_fail(LS_ERR_INTERNAL, "oneDNN: status %d while running", (int)f->dnnl);
-        if (f->sample >= 0 && (!label || f->sample < label->sample)) label = f;
+        if (f->sample >= 0 && (!first || f->sample < first->sample)) first = f;
     }
-    return label ? fail_label(label, samples) : LS_OK;
+    return first ? fail_value(first, samples) : LS_OK;
 }
 
 ls_status ls__cpu_program_run(const cpu_program *p, char **base, const ls__run_context *context)

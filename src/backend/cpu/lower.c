@@ -113,6 +113,38 @@ static int relu_grad_behind(const cpu_builder *b, const ls__node *node)
     return relu && b->nodes[node->in[1]->node].in[0] == rectified ? i : -1;
 }
 
+/* Gradients of a table are added to a gradient of the same parameter (tied weights) where it lies. */
+static bool can_be_added_to(const cpu_builder *b, const ls_tensor *x)
+{
+    if (x->node < 0 || b->readers[x->id] != 1) return false;
+    const ls_op *op = b->nodes[x->node].op;
+    return op == &ls__op_linear_grad_weight || op == &ls__op_embedding_grad ||
+           (op == &ls__op_add && b->absorbed[x->node]);
+}
+
+/* The sum behind an embedding's gradient, whose other part comes before it; -1. */
+static int sum_behind(const cpu_builder *b, int node)
+{
+    int i = only_reader(b, b->nodes[node].out[0]);
+    if (i < 0 || b->nodes[i].op != &ls__op_add) return -1;
+    const ls_tensor *other = b->nodes[i].in[0];
+    return other->node < node && can_be_added_to(b, other) ? i : -1;
+}
+
+static void find_sums(cpu_builder *b)
+{
+    for (int i = 0; i < b->nnodes; i++) {
+        if (b->nodes[i].op != &ls__op_embedding_grad) continue;
+        b->partner[i] = sum_behind(b, i);
+        if (b->partner[i] >= 0) b->absorbed[b->partner[i]] = true;
+    }
+    for (int i = b->nnodes - 1; i >= 0; i--) { /* the last sum is the parameter's gradient */
+        if (b->nodes[i].op != &ls__op_embedding_grad || b->partner[i] < 0) continue;
+        const ls__node *sum = &b->nodes[b->partner[i]];
+        b->slot[sum->in[0]->id] = b->slot[sum->out[0]->id];
+    }
+}
+
 static void find_partners(cpu_builder *b)
 {
     for (int i = 0; i < b->nnodes; i++) {
@@ -126,6 +158,7 @@ static void find_partners(cpu_builder *b)
         b->absorbed[b->partner[i]] = true;
         if (pool) b->reads[b->root[pooled_of(b, node)->id]]++;
     }
+    find_sums(b);
 }
 
 static void forget_reads(cpu_builder *b, const ls__node *node)
@@ -144,7 +177,8 @@ static ls_status lower_node(cpu_builder *b, int i)
     if (b->partner[i] < 0) return k->lower(b, &task);
     task.out = b->nodes[b->partner[i]].out[0];
     task.relu = k->takes_relu;
-    if (!k->takes_relu) task.pooled = pooled_of(b, node);
+    if (node->op == &ls__op_max_pool2d_grad) task.pooled = pooled_of(b, node);
+    if (node->op == &ls__op_embedding_grad) task.onto = b->nodes[b->partner[i]].in[0];
     LS_TRY(k->lower(b, &task));
     if (task.pooled) b->reads[b->root[task.pooled->id]]--;
     return LS_OK;

@@ -56,6 +56,13 @@ static void keep_results(cpu_builder *b)
     for (int i = 0; i < b->nparams; i++) keep(b, b->params[i].grad);
 }
 
+static void find_slots(cpu_builder *b)
+{
+    for (int i = 0; i < b->ntensors; i++) b->slot[i] = -1;
+    for (int i = 0; i < b->nparams; i++)
+        if (b->params[i].grad) b->slot[b->params[i].grad->id] = i;
+}
+
 ls_status ls__cpu_builder_init(cpu_builder *b, const ls_graph *graph, cpu_program *program)
 {
     *b = (cpu_builder) { .graph = graph, .program = program };
@@ -69,13 +76,15 @@ ls_status ls__cpu_builder_init(cpu_builder *b, const ls_graph *graph, cpu_progra
     b->readers = ls__alloc(n, sizeof *b->readers);
     b->reader = ls__alloc(n, sizeof *b->reader);
     b->unfinished = ls__alloc(n, sizeof *b->unfinished);
+    b->slot = ls__alloc(n, sizeof *b->slot);
     b->partner = ls__alloc((size_t)b->nnodes + 1, sizeof *b->partner);
     b->absorbed = ls__alloc((size_t)b->nnodes + 1, sizeof *b->absorbed);
     if (!b->values || !b->root || !b->reads || !b->readers || !b->reader || !b->unfinished ||
-        !b->partner || !b->absorbed)
+        !b->slot || !b->partner || !b->absorbed)
         return LS_ERR_MEMORY;
     count_reads(b);
     keep_results(b);
+    find_slots(b);
     return LS_OK;
 }
 
@@ -96,6 +105,7 @@ void ls__cpu_builder_free(cpu_builder *b)
     ls__free(b->readers);
     ls__free(b->reader);
     ls__free(b->unfinished);
+    ls__free(b->slot);
     ls__free(b->partner);
     ls__free(b->absorbed);
     ls__free(b->packed);
@@ -137,9 +147,7 @@ bool ls__cpu_tiled(const cpu_builder *b, const ls_tensor *x)
 
 int ls__cpu_gradient_slot(const cpu_builder *b, const ls_tensor *x)
 {
-    for (int i = 0; i < b->nparams; i++)
-        if (b->params[i].grad == x) return i;
-    return -1;
+    return b->slot[x->id];
 }
 
 void ls__cpu_rows(const cpu_builder *b, const ls_tensor *x, bool tiled, int64_t rows[2])

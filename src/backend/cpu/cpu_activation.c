@@ -1,0 +1,191 @@
+/* Activations with a curve, forward and backward, sixteen elements at a time.
+ *
+ * All are made of a sigmoid or of the normal distribution (lanes_math.h) and not of 1 + tanh or
+ * 1 + erf, which lose the left tail. The loops are bound by arithmetic, not by memory, so a kind is
+ * a function of its own and not a branch per element. */
+#include "backend/cpu/cpu.h"
+#include "backend/cpu/lanes_math.h"
+
+typedef void curve_fn(const float *x, float *y, int64_t n);
+typedef void slope_fn(const float *g, const float *x, float *dx, int64_t n);
+
+typedef struct activation {
+    cpu_extent rows;
+    int64_t each; /* elements of a row */
+    curve_fn *curve;
+    slope_fn *slope;
+} activation;
+
+/* --- sixteen values --- */
+
+/* x -> 2 u, u = sqrt(2 / pi) (x + 0.044715 x^3): GELU's approximation is x sigmoid(2 u) */
+LANES_INLINE void inner(const lanes *x, lanes *twice)
+{
+    *twice = *x * (1.59576912f + 0.0713548163f * (*x * *x));
+}
+
+LANES_INLINE void curve(ls__activation_kind kind, lanes *x)
+{
+    lanes s, rest;
+    switch (kind) {
+    case LS__ACTIVATION_GELU:
+        lanes_normal(x, &s, &rest);
+        *x *= s;
+        break;
+    case LS__ACTIVATION_GELU_TANH:
+        inner(x, &s);
+        lanes_sigmoid(&s, &s, &rest);
+        *x *= s;
+        break;
+    case LS__ACTIVATION_SILU:
+        lanes_sigmoid(x, &s, &rest);
+        *x *= s;
+        break;
+    case LS__ACTIVATION_TANH:
+        lanes_tanh(x);
+        break;
+    case LS__ACTIVATION_SIGMOID:
+        lanes_sigmoid(x, &s, &rest);
+        *x = s;
+        break;
+    }
+}
+
+/* g = g * derivative at x */
+LANES_INLINE void slope(ls__activation_kind kind, const lanes *x, lanes *g)
+{
+    lanes s, rest, twice;
+    switch (kind) {
+    case LS__ACTIVATION_GELU:
+        lanes_normal(x, &s, &rest);
+        *g *= s + *x * rest;
+        break;
+    case LS__ACTIVATION_GELU_TANH:
+        inner(x, &twice);
+        lanes_sigmoid(&twice, &s, &rest);
+        *g *= s + *x * (s * rest) * (1.59576912f + 0.214064449f * (*x * *x));
+        break;
+    case LS__ACTIVATION_SILU:
+        lanes_sigmoid(x, &s, &rest);
+        *g *= s + *x * (s * rest);
+        break;
+    case LS__ACTIVATION_TANH:
+        twice = *x * 2.0f;
+        lanes_sigmoid(&twice, &s, &rest);
+        *g *= 4.0f * (s * rest);
+        break;
+    case LS__ACTIVATION_SIGMOID:
+        lanes_sigmoid(x, &s, &rest);
+        *g *= s * rest;
+        break;
+    }
+}
+
+/* --- loops --- */
+
+LANES_INLINE void curve_all(ls__activation_kind kind, const float *x, float *y, int64_t n)
+{
+    lanes v, zero = { 0 };
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        lanes_load(&v, x + i);
+        curve(kind, &v);
+        lanes_store(y + i, &v);
+    }
+    if (i == n) return;
+    lanes_load_some(&v, x + i, n - i, &zero);
+    curve(kind, &v);
+    lanes_store_some(y + i, &v, n - i);
+}
+
+LANES_INLINE void slope_all(ls__activation_kind kind, const float *g, const float *x, float *dx,
+                            int64_t n)
+{
+    lanes v, d, zero = { 0 };
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        lanes_load(&v, x + i);
+        lanes_load(&d, g + i);
+        slope(kind, &v, &d);
+        lanes_store(dx + i, &d);
+    }
+    if (i == n) return;
+    lanes_load_some(&v, x + i, n - i, &zero);
+    lanes_load_some(&d, g + i, n - i, &zero);
+    slope(kind, &v, &d);
+    lanes_store_some(dx + i, &d, n - i);
+}
+
+#define LOOPS(name, kind)                                                                          \
+    LS__CPU_CLONES static void name(const float *x, float *y, int64_t n)                           \
+    {                                                                                              \
+        curve_all(kind, x, y, n);                                                                  \
+    }                                                                                              \
+    LS__CPU_CLONES static void name##_slope(const float *g, const float *x, float *dx, int64_t n)  \
+    {                                                                                              \
+        slope_all(kind, g, x, dx, n);                                                              \
+    }
+LOOPS(gelu, LS__ACTIVATION_GELU)
+LOOPS(gelu_tanh, LS__ACTIVATION_GELU_TANH)
+LOOPS(silu, LS__ACTIVATION_SILU)
+LOOPS(hyperbolic, LS__ACTIVATION_TANH)
+LOOPS(sigmoid, LS__ACTIVATION_SIGMOID)
+#undef LOOPS
+
+static void choose(activation *a, ls__activation_kind kind)
+{
+    static curve_fn *const curves[] = { gelu, gelu_tanh, silu, hyperbolic, sigmoid };
+    static slope_fn *const slopes[] = { gelu_slope, gelu_tanh_slope, silu_slope, hyperbolic_slope,
+                                        sigmoid_slope };
+    a->curve = curves[kind];
+    a->slope = slopes[kind];
+}
+
+/* --- steps --- */
+
+static void run_activation(const cpu_call *call)
+{
+    const activation *a = call->step->state;
+    a->curve(ls__cpu_at(call, 0), ls__cpu_at(call, 1),
+             ls__cpu_extent_rows(call, &a->rows) * a->each);
+}
+
+static void run_activation_grad(const cpu_call *call)
+{
+    const activation *a = call->step->state;
+    a->slope(ls__cpu_at(call, 0), ls__cpu_at(call, 1), ls__cpu_at(call, 2),
+             ls__cpu_extent_rows(call, &a->rows) * a->each);
+}
+
+/* The output lies over the first input where nobody reads that again. */
+static ls_status lower(cpu_builder *b, const cpu_task *task, void (*run)(const cpu_call *call))
+{
+    const ls__node *node = task->node;
+    const ls__activation_attributes *attributes = node->attributes;
+    const ls_tensor *first = node->in[0];
+    bool tiled = true;
+    int buffers[3];
+    for (int i = 0; i < node->nin; i++) {
+        tiled = tiled && ls__cpu_tiled(b, node->in[i]);
+        LS_TRY(ls__cpu_read(b, node->in[i], CPU_PLAIN, &buffers[i]));
+    }
+    LS_TRY(
+        ls__cpu_write_over(b, task->out, CPU_PLAIN, tiled, first, buffers[0], &buffers[node->nin]));
+    activation *a = ls__alloc(1, sizeof *a);
+    if (!a) return LS_ERR_MEMORY;
+    a->rows = ls__cpu_extent(b, first);
+    a->each = ls__cpu_count(first) / a->rows.all;
+    choose(a, (ls__activation_kind)attributes->kind);
+    cpu_step_spec spec = { .run = run, .state = a, .destroy = ls__free, .whole = !tiled };
+    return ls__cpu_step(b, &spec, buffers, node->nin + 1);
+}
+
+ls_status ls__cpu_activation(cpu_builder *b, const cpu_task *task)
+{
+    return lower(b, task, run_activation);
+}
+
+ls_status ls__cpu_activation_grad(cpu_builder *b, const cpu_task *task)
+{
+    return lower(b, task, run_activation_grad);
+}

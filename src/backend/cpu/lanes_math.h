@@ -1,0 +1,107 @@
+/* Exponentials and what is made of them, sixteen at a time: sigmoid, tanh, the normal distribution.
+ *
+ * Every function is within a few units of the last place over its whole range, both tails included,
+ * and lets NaN through. Polynomials were fitted at Chebyshev nodes with 40 digits; products are not
+ * contracted, so the constants are split where a rounded product would cost more than a bit. */
+#ifndef LS_BACKEND_CPU_LANES_MATH_H
+#define LS_BACKEND_CPU_LANES_MATH_H
+
+#include "backend/cpu/lanes.h"
+
+typedef uint32_t lanes_u32 __attribute__((vector_size(LANES * sizeof(uint32_t))));
+
+/* x = -|x| */
+LANES_INLINE void lanes_negative(lanes *x)
+{
+    *x = (lanes)((lanes_u32)*x | 0x80000000u);
+}
+
+/* x = |x| */
+LANES_INLINE void lanes_absolute(lanes *x)
+{
+    *x = (lanes)((lanes_u32)*x & 0x7fffffffu);
+}
+
+/* x = exp(x) for x <= 0 (up to 80 in fact); 0 below -87.
+ * exp(x) = 2^n exp(r), |r| <= log(2) / 2; the polynomial is (exp(r) - 1 - r) / r^2, off by 1.1e-8. */
+LANES_INLINE void lanes_exp_falling(lanes *x)
+{
+    const float round = 12582912.0f; /* 1.5 2^23: adding it rounds to an integer, in the low bits */
+    lanes_i32 tiny = *x < -87.0f;
+    lanes shifted = *x * 1.44269504f + round;
+    lanes n = shifted - round;
+    lanes r = (*x - n * 0.693359375f) + n * 2.12194440e-4f;
+    lanes p = r * 1.392692661e-3f + 8.363773874e-3f;
+    p = p * r + 4.166655011e-2f;
+    p = p * r + 1.666657338e-1f;
+    p = p * r + 0.5f;
+    lanes e = p * (r * r) + r + 1.0f;
+    lanes_u32 power = ((lanes_u32)shifted << 23) + (127u << 23);
+    e *= (lanes)power;
+    *x = (lanes)((lanes_i32)e & ~tiny);
+}
+
+/* s = 1 / (1 + exp(-x)), rest = 1 - s without cancellation */
+LANES_INLINE void lanes_sigmoid(const lanes *x, lanes *s, lanes *rest)
+{
+    lanes e = *x;
+    lanes_i32 below = *x < 0.0f;
+    lanes_negative(&e);
+    lanes_exp_falling(&e);
+    lanes large = 1.0f / (1.0f + e), small = e * large;
+    *s = large;
+    *rest = small;
+    lanes_choose(s, &below, &small);
+    lanes_choose(rest, &below, &large);
+}
+
+/* x = tanh(x): x + x^3 P(x^2) up to 0.55, beyond it by exp(-2|x|) */
+LANES_INLINE void lanes_tanh(lanes *x)
+{
+    lanes size = *x, z = *x * *x;
+    lanes_absolute(&size);
+    lanes p = z * -6.610227831e-3f + 2.130938866e-2f;
+    p = p * z - 5.390942883e-2f;
+    p = p * z + 1.333311373e-1f;
+    p = p * z - 3.333333201e-1f;
+    lanes near = *x + *x * z * p;
+    lanes e = size * -2.0f;
+    lanes_exp_falling(&e);
+    lanes far = (1.0f - e) / (1.0f + e);
+    far = (lanes)((lanes_u32)far | ((lanes_u32)*x & 0x80000000u));
+    lanes_i32 is_near = size < 0.55f;
+    lanes_choose(&far, &is_near, &near);
+    *x = far;
+}
+
+/* The normal distribution: below = the probability of less than x, density = exp(-x^2 / 2) /
+ * sqrt(2 pi). A tail is exp(-x^2 / 2) t P(1 - 8 t), t = 1 / (|x| + 4), off by 1.2e-8; the square's
+ * rounding error goes into the exponential's first order. */
+LANES_INLINE void lanes_normal(const lanes *x, lanes *below, lanes *density)
+{
+    lanes size = *x, square = *x * *x;
+    lanes_absolute(&size);
+    lanes_i32 inside = size < 14.0f, negative = *x < 0.0f;
+    lanes high = (lanes)((lanes_u32)size & 0xfffff000u), low = size - high;
+    lanes rounding = ((high * high - square) + 2.0f * (high * low)) + low * low;
+    rounding = (lanes)((lanes_i32)rounding & inside);
+    lanes e = square * -0.5f;
+    lanes_exp_falling(&e);
+    e -= e * (0.5f * rounding);
+    lanes t = 1.0f / (size + 4.0f), q = 1.0f - 8.0f * t;
+    lanes p = q * -1.201844011e-4f + 2.012617303e-4f;
+    p = p * q + 1.572317879e-3f;
+    p = p * q - 3.5261837e-3f;
+    p = p * q - 7.529250703e-3f;
+    p = p * q + 6.040668873e-2f;
+    p = p * q - 1.865226849e-1f;
+    p = p * q + 3.871366841e-1f;
+    p = p * q - 6.078966183e-1f;
+    p = p * q + 7.552851383e-1f;
+    lanes tail = e * (t * p), body = 1.0f - tail;
+    *density = e * 0.398942280f;
+    *below = body;
+    lanes_choose(below, &negative, &tail);
+}
+
+#endif
