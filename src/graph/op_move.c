@@ -43,8 +43,8 @@ static ls_status slice_shape(const ls_op_call *call, ls_array *out)
     LS__SHAPE_TRY(a->dim >= 0 && a->dim < x->rank, "there is no dimension %lld", (long long)a->dim);
     LS__SHAPE_TRY(a->begin >= 0 && a->size >= 1 && a->begin <= x->shape[a->dim] &&
                       a->size <= x->shape[a->dim] - a->begin,
-                  "elements [%lld, %lld) are not all in dimension %lld", (long long)a->begin,
-                  (long long)a->begin + (long long)a->size, (long long)a->dim);
+                  "%lld elements from %lld on are not all in dimension %lld", (long long)a->size,
+                  (long long)a->begin, (long long)a->dim);
     out[0] = *x;
     out[0].shape[a->dim] = a->size;
     return LS_OK;
