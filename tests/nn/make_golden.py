@@ -35,7 +35,7 @@ def save(name, arrays, **metadata):
 
 def normal(*shape, scale=1.0):
     """Values that f32 holds exactly, so that both sides start from the same numbers."""
-    return (scale * torch.randn(*shape)).float().double().requires_grad_()
+    return (scale * torch.randn(shape)).float().double().requires_grad_()
 
 
 def objective(arrays, y):
@@ -194,6 +194,49 @@ def softmax(name, scale, *shape):
     save(name, arrays, op="softmax")
 
 
+def binary(name, op, shape, p_shape, swapped=False):
+    """A parameter that broadcasts to x's shape, on either side."""
+    x, p = normal(*shape), normal(*p_shape)
+    if op == "div":
+        x, p = ((v.detach().abs() + 0.5).float().double().requires_grad_() for v in (x, p))
+    forward = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}[op]
+    arrays = {"input.x": x, "param.p": p}
+    objective(arrays, forward(p, x) if swapped else forward(x, p))
+    save(name, arrays, op=op, swapped=int(swapped))
+
+
+def reduce(name, op, dim, *shape):
+    x = normal(*shape)
+    arrays = {"input.x": x}
+    forward = {"sum": lambda: x.sum(dim), "mean": lambda: x.mean(dim), "max": lambda: x.max(dim).values}[op]
+    objective(arrays, forward())
+    save(name, arrays, op=op, dim=dim)
+
+
+def moves(name, *shape):
+    """(B,T,H,D): heads beside each other, then parts of them put together in another order."""
+    x = normal(*shape)
+    y = x.transpose(1, 2)
+    y = torch.cat([y.narrow(3, 1, shape[3] - 1), y.narrow(-1, 0, 2), y], 3)
+    arrays = {"input.x": x}
+    objective(arrays, y.transpose(-1, -2))
+    save(name, arrays, op="moves")
+
+
+def elementwise_loss(name, op, scale, *shape, beta=1.0):
+    x, target = normal(*shape, scale=scale), normal(*shape).detach()
+    if op == "bce":
+        target = torch.rand(*shape).float().double()
+    forward = {"mse": lambda: F.mse_loss(x, target, reduction="none"),
+               "bce": lambda: F.binary_cross_entropy_with_logits(x, target, reduction="none"),
+               "smooth_l1": lambda: F.smooth_l1_loss(x, target, reduction="none", beta=beta)}[op]
+    losses = forward()
+    losses.sum().backward()
+    arrays = {"input.x": x, "input.target": target, "out.loss": losses}
+    gradients(arrays)
+    save(name, arrays, op=op, beta_thousandths=int(beta * 1000))
+
+
 def make(function, name, *args, **options):
     """Each file has its own seed, so that adding one leaves the others as they are."""
     torch.manual_seed(zlib.crc32(name.encode()))
@@ -241,6 +284,21 @@ def main():
     make(softmax, "softmax_3_1", 1, 3, 1)
     make(softmax, "softmax_2_5_19", 2, 2, 5, 19)
     make(softmax, "softmax_4_33_large", 100, 4, 33)
+    for op in ("add", "sub", "mul", "div"):
+        make(binary, f"{op}_5_7_3_row", op, (5, 7, 3), (3,))
+        make(binary, f"{op}_3_7_17_column", op, (3, 7, 17), (7, 1), swapped=True)
+        make(binary, f"{op}_2_1_5_scalar", op, (2, 1, 5), ())
+        make(binary, f"{op}_4_3_19_samples", op, (4, 3, 19), (4, 1, 19), swapped=True)
+    for op in ("sum", "mean", "max"):
+        make(reduce, f"{op}_3_7_5_2_dim1", op, 1, 3, 7, 5, 2)
+        make(reduce, f"{op}_2_3_33_dim2", op, 2, 2, 3, 33)
+        make(reduce, f"{op}_1_1_1_dim1", op, 1, 1, 1, 1)
+    make(moves, "moves_3_7_2_5", 3, 7, 2, 5)
+    make(moves, "moves_1_17_3_16", 1, 17, 3, 16)
+    for op in ("mse", "bce", "smooth_l1"):
+        make(elementwise_loss, f"{op}_7", op, 1, 7)
+        make(elementwise_loss, f"{op}_3_5_17", op, 3, 3, 5, 17, beta=0.25)
+    make(elementwise_loss, "bce_5_3_large", "bce", 60, 5, 3)
 
 
 main()
