@@ -6,7 +6,7 @@
  * tiles in order. */
 #include "backend/cpu/attention_head.h"
 #include "backend/cpu/cpu.h"
-#include "backend/cpu/lanes_exp.h"
+#include "backend/cpu/lanes_math.h"
 
 #include <string.h>
 
@@ -87,7 +87,7 @@ LS__CPU_CLONES static void differentiate(float *p, float *ds, int64_t keys, cons
         lanes_load(&s, p + i * TILE);
         lanes_load(&d, ds + i * TILE);
         s = s - logsum;
-        lanes_exp(&s);
+        lanes_exp_falling(&s);
         d = s * (d - r);
         lanes_store(p + i * TILE, &s);
         lanes_store(ds + i * TILE, &d);

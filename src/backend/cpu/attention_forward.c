@@ -3,7 +3,7 @@
  * Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018). */
 #include "backend/cpu/attention_head.h"
 #include "backend/cpu/cpu.h"
-#include "backend/cpu/lanes_exp.h"
+#include "backend/cpu/lanes_math.h"
 
 #include <math.h>
 #include <string.h>
@@ -36,13 +36,13 @@ LS__CPU_CLONES static bool exponentials(float *scores, int64_t keys, float *larg
         lanes_choose(&most, &larger, &s);
     }
     factor = before - most;
-    lanes_exp(&factor);
+    lanes_exp_falling(&factor);
     lanes_load(&sum, total);
     sum = sum * factor;
     for (int64_t i = 0; i < keys; i++) {
         lanes_load(&s, scores + i * TILE);
         s = s - most;
-        lanes_exp(&s);
+        lanes_exp_falling(&s);
         sum = sum + s;
         lanes_store(scores + i * TILE, &s);
     }

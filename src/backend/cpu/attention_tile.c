@@ -2,7 +2,6 @@
  * of keys with a tile of queries. */
 #include "backend/cpu/attention_head.h"
 #include "backend/cpu/cpu.h"
-#include "backend/cpu/lanes_exp.h"
 
 #include <math.h>
 

@@ -4,7 +4,7 @@
  * Heads that share keys and values are one unit; units know nothing of each other and are tasks of a
  * whole step. */
 #include "backend/cpu/cpu.h"
-#include "backend/cpu/lanes_exp.h"
+#include "backend/cpu/lanes_math.h"
 
 #include <math.h>
 #include <string.h>
@@ -55,7 +55,7 @@ LS__CPU_CLONES static void normalize(float *s, int64_t n, float most)
     for (int64_t u = 0; u < whole; u += LANES) {
         lanes_load(&v, s + u);
         v = v - most;
-        lanes_exp(&v);
+        lanes_exp_falling(&v);
         lanes_store(s + u, &v);
     }
     for (int64_t u = 0; u < n; u++) sum += (double)s[u];

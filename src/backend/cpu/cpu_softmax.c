@@ -1,7 +1,7 @@
 /* softmax over the last dimension and its gradient, row by row: sums in sixteen parts, then in
  * order. */
 #include "backend/cpu/cpu.h"
-#include "backend/cpu/lanes_exp.h"
+#include "backend/cpu/lanes_math.h"
 
 #include <math.h>
 
@@ -60,7 +60,7 @@ LS__CPU_CLONES static void softmax_row(const float *x, float *y, int64_t n, floa
     for (int64_t i = 0; i < n; i += LANES) {
         load_at(&v, x, i, n, &lowest);
         v = v - most;
-        lanes_exp(&v);
+        lanes_exp_falling(&v);
         store_at(y, i, n, &v);
         sum = sum + v;
     }

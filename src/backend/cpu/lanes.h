@@ -11,6 +11,9 @@ enum { LANES = 16 };
 typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
 typedef int32_t lanes_i32 __attribute__((vector_size(LANES * sizeof(int32_t))));
 
+/* All lanes the same. */
+#define LANES_OF(value) ((value) - (lanes) { 0 })
+
 #define LANES_INLINE static inline __attribute__((always_inline))
 
 LANES_INLINE void lanes_load(lanes *to, const float *from)
