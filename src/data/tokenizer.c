@@ -12,6 +12,7 @@ static const size_t FILE_BYTES_MAX = (size_t)64 << 20;
 static const ls__tokenizer_kind *const kinds[] = {
     &ls__tokenizer_kind_bytes,
     &ls__tokenizer_kind_characters,
+    &ls__tokenizer_kind_gpt2,
 };
 
 ls_tokenizer *ls__tokenizer_create(const ls__tokenizer_kind *kind, int64_t size, size_t nbytes)
@@ -150,8 +151,9 @@ ls_status ls_tokenizer_save(const ls_tokenizer *tokenizer, const char *path)
     return status;
 }
 
-static ls_status restore(const json_t *document, const char *path, ls_tokenizer **out)
+ls_status ls__tokenizer_restore(const json_t *document, const char *path, ls_tokenizer **out)
 {
+    *out = NULL;
     const char *schema = json_string_value(json_object_get(document, "schema"));
     const char *kind = json_string_value(json_object_get(document, "kind"));
     if (!schema || strcmp(schema, SCHEMA) != 0)
@@ -167,7 +169,7 @@ ls_status ls_tokenizer_load(const char *path, ls_tokenizer **out)
     *out = NULL;
     json_t *document;
     LS_TRY(ls__json_read(path, FILE_BYTES_MAX, &document));
-    ls_status status = restore(document, path, out);
+    ls_status status = ls__tokenizer_restore(document, path, out);
     json_decref(document);
     return status;
 }

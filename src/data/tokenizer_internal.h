@@ -44,6 +44,9 @@ ls_tokenizer *ls__tokenizer_create(const ls__tokenizer_kind *kind, int64_t size,
  * neighbours. */
 bool ls__tokenizer_byte_table(const ls_tokenizer *tokenizer, int32_t table[256]);
 
+/* Makes one from what ls_tokenizer_save wrote; errors begin with path. */
+ls_status ls__tokenizer_restore(const json_t *document, const char *path, ls_tokenizer **out);
+
 /* Encodes into sink; special: "<|endoftext|>" in the text is the token of that name. */
 ls_status ls__tokenizer_encode(const ls_tokenizer *tokenizer, const uint8_t *text, size_t nbytes,
                                bool special, const ls__token_sink *sink);
