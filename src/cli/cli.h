@@ -11,11 +11,15 @@
 /* argv[0] is "lockstep train image", what follows is the subcommand's: ready for ls_world_init.
  * Each returns main's exit code. */
 int ls_cli_train_image(int argc, char **argv);
+int ls_cli_train_gpt(int argc, char **argv);
+int ls_cli_train_table(int argc, char **argv);
 int ls_cli_eval(int argc, char **argv);
+int ls_cli_generate(int argc, char **argv);
 int ls_cli_devices(int argc, char **argv);
 int ls_cli_bench_comm(int argc, char **argv);
 int ls_cli_checkpoint_show(int argc, char **argv);
 int ls_cli_checkpoint_verify(int argc, char **argv);
+int ls_cli_checkpoint_export(int argc, char **argv);
 
 /* The options of a command that needs no world; only: the flags of ours that it knows, NULL-ended,
  * "json", "help", "version" among them. Ends the process after --help, --version or a wrong line.
@@ -35,5 +39,28 @@ ls_status ls_cli_flush(void);
 
 /* "23.5 GiB" */
 void ls_cli_bytes(int64_t nbytes, char out[32]);
+
+/* --- the run that a command is about --- */
+typedef enum ls_cli_recipe {
+    LS_CLI_RECIPE_NONE,
+    LS_CLI_RECIPE_IMAGE,
+    LS_CLI_RECIPE_GPT,
+    LS_CLI_RECIPE_TABLE
+} ls_cli_recipe;
+
+typedef struct ls_cli_run {
+    char path[LS_PATH_MAX];   /* the checkpoint */
+    char folder[LS_PATH_MAX]; /* the run's */
+    ls_cli_recipe recipe;
+    json_t *trainer; /* trainer.json; the caller's */
+} ls_cli_run;
+
+/* name: RUN, RUN@last, RUN@best, RUN@STEP or a path; RUN alone is its best checkpoint, where there is
+ * one. A run that no recipe trained is an error. */
+ls_status ls_cli_run_find(const char *runs_dir, const char *name, ls_cli_run *out);
+/* What a flag of the recipe's own was; NULL = nothing. */
+const json_t *ls_cli_run_value(const ls_cli_run *run, const char *flag);
+const char *ls_cli_run_text(const ls_cli_run *run, const char *flag);
+int64_t ls_cli_run_step(const ls_cli_run *run);
 
 #endif

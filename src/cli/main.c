@@ -16,11 +16,15 @@ typedef struct command {
 
 static const command commands[] = {
     { { "train", "image" }, ls_cli_train_image, "train an image classifier" },
+    { { "train", "gpt" }, ls_cli_train_gpt, "train a language model on text" },
+    { { "train", "table" }, ls_cli_train_table, "predict a column of a CSV file" },
+    { { "generate", NULL }, ls_cli_generate, "let a language model write" },
     { { "eval", NULL }, ls_cli_eval, "evaluate a run's model on data, each sample once" },
     { { "devices", NULL }, ls_cli_devices, "what can compute here, and what --devices takes" },
     { { "bench", "comm" }, ls_cli_bench_comm, "latency and bandwidth of the exchange" },
     { { "checkpoint", "show" }, ls_cli_checkpoint_show, "what is in a checkpoint" },
     { { "checkpoint", "verify" }, ls_cli_checkpoint_verify, "check a checkpoint's sums" },
+    { { "checkpoint", "export" }, ls_cli_checkpoint_export, "weights for other programs" },
 };
 enum { NCOMMANDS = sizeof commands / sizeof commands[0] };
 

@@ -1,0 +1,129 @@
+/* How large a GPT is: presets, flags, what a run recorded. */
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "recipe/gpt.h"
+
+enum { SIZE_MAX_ = 1 << 24 };
+
+typedef struct preset {
+    const char *name;
+    int64_t layers, heads, width, context, vocabulary;
+} preset;
+
+static const preset presets[] = {
+    { "tiny", 4, 4, 128, 64, 50257 },
+    { "baby", 6, 6, 384, 256, 50257 },
+    { "gpt2", 12, 12, 768, 1024, 50257 },
+};
+
+static void fill(int64_t *size, int64_t value)
+{
+    if (*size == 0) *size = value;
+}
+
+static ls_status apply_preset(recipe_gpt *recipe)
+{
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
+        const preset *p = &presets[i];
+        if (strcmp(recipe->preset, p->name) != 0) continue;
+        fill(&recipe->layers, p->layers);
+        fill(&recipe->heads, p->heads);
+        fill(&recipe->width, p->width);
+        fill(&recipe->context, p->context);
+        fill(&recipe->vocabulary, p->vocabulary);
+        return LS_OK;
+    }
+    return ls_fail(LS_ERR_CONFIG, "--preset %s: there are tiny, baby and gpt2", recipe->preset);
+}
+
+static ls_status check(const recipe_gpt *recipe)
+{
+    const struct {
+        const char *flag;
+        int64_t size;
+    } sizes[] = { { "layers", recipe->layers },     { "heads", recipe->heads },
+                  { "kv-heads", recipe->kv_heads }, { "width", recipe->width },
+                  { "context", recipe->context },   { "vocabulary", recipe->vocabulary } };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i].size < 1 || sizes[i].size > SIZE_MAX_)
+            return ls_fail(LS_ERR_CONFIG, "--%s %lld: 1 to %d", sizes[i].flag,
+                           (long long)sizes[i].size, SIZE_MAX_);
+    if (recipe->width % recipe->heads != 0)
+        return ls_fail(LS_ERR_CONFIG, "--width %lld: not a multiple of --heads %lld",
+                       (long long)recipe->width, (long long)recipe->heads);
+    if (recipe->heads % recipe->kv_heads != 0)
+        return ls_fail(LS_ERR_CONFIG, "--kv-heads %lld: does not divide --heads %lld",
+                       (long long)recipe->kv_heads, (long long)recipe->heads);
+    if (recipe->context > recipe->positions)
+        return ls_fail(LS_ERR_CONFIG, "--context %lld: the model has %lld positions",
+                       (long long)recipe->context, (long long)recipe->positions);
+    if (!(recipe->dropout >= 0 && recipe->dropout < 1))
+        return ls_fail(LS_ERR_CONFIG, "--dropout %g: in [0, 1)", recipe->dropout);
+    return LS_OK;
+}
+
+ls_status recipe_gpt_resolve(recipe_gpt *recipe, int64_t tokens)
+{
+    ls_status status = LS_OK;
+    if (recipe->init_from && recipe_gpt_is_huggingface(recipe->init_from))
+        status = recipe_gpt_huggingface_sizes(recipe, recipe->init_from);
+    if (status != LS_OK) return status;
+    fill(&recipe->vocabulary, tokens);
+    status = apply_preset(recipe);
+    if (status != LS_OK) return status;
+    fill(&recipe->kv_heads, recipe->heads);
+    fill(&recipe->positions, recipe->context);
+    if (recipe->vocabulary < tokens)
+        return ls_fail(LS_ERR_CONFIG, "--vocabulary %lld: the tokenizer has %lld tokens",
+                       (long long)recipe->vocabulary, (long long)tokens);
+    return check(recipe);
+}
+
+/* --- gpt.json --- */
+
+static ls_status path_in(char path[LS_PATH_MAX], const char *folder)
+{
+    if (snprintf(path, LS_PATH_MAX, "%s/gpt.json", folder) < LS_PATH_MAX) return LS_OK;
+    return ls_fail(LS_ERR_CONFIG, "%.64s...: too long a path", folder);
+}
+
+ls_status recipe_gpt_save(const recipe_gpt *recipe, const char *folder)
+{
+    char path[LS_PATH_MAX];
+    if (path_in(path, folder) != LS_OK) return LS_ERR_CONFIG;
+    json_t *document = json_pack(
+        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "schema", "lockstep.gpt/1", "layers",
+        (json_int_t)recipe->layers, "heads", (json_int_t)recipe->heads, "kv_heads",
+        (json_int_t)recipe->kv_heads, "width", (json_int_t)recipe->width, "context",
+        (json_int_t)recipe->context, "positions", (json_int_t)recipe->positions, "vocabulary",
+        (json_int_t)recipe->vocabulary, "dropout", recipe->dropout);
+    bool written = document && json_dump_file(document, path, JSON_INDENT(2)) == 0;
+    json_decref(document);
+    return written ? LS_OK : ls_fail(LS_ERR_IO, "%s: cannot write", path);
+}
+
+ls_status recipe_gpt_load(recipe_gpt *recipe, const char *folder)
+{
+    char path[LS_PATH_MAX];
+    json_error_t error;
+    json_int_t layers, heads, kv_heads, width, context, positions, vocabulary;
+    if (path_in(path, folder) != LS_OK) return LS_ERR_CONFIG;
+    json_t *document = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    if (!document) return ls_fail(LS_ERR_DATA, "%s: %s", path, error.text);
+    int failed =
+        json_unpack_ex(document, &error, 0, "{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "layers",
+                       &layers, "heads", &heads, "kv_heads", &kv_heads, "width", &width, "context",
+                       &context, "positions", &positions, "vocabulary", &vocabulary);
+    json_decref(document);
+    if (failed) return ls_fail(LS_ERR_DATA, "%s: %s", path, error.text);
+    recipe->layers = layers;
+    recipe->heads = heads;
+    recipe->kv_heads = kv_heads;
+    recipe->width = width;
+    recipe->context = context;
+    recipe->positions = positions;
+    recipe->vocabulary = vocabulary;
+    return check(recipe);
+}
