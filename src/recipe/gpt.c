@@ -96,8 +96,8 @@ static void train(ls_world *world, recipe_gpt *recipe)
     ls_check(ls_model_create(world, recipe_gpt_step, recipe, &model));
     if (recipe->init_from) ls_check(recipe_gpt_init(recipe, model));
 
-    saving saving = { world, recipe, data.tokenizer };
-    const ls_callback save = { .name = "gpt", .user = &saving, .fit_begin = save_with_run };
+    saving with_run = { world, recipe, data.tokenizer };
+    const ls_callback save = { .name = "gpt", .user = &with_run, .fit_begin = save_with_run };
     const ls_callback *const callbacks[] = { &save, NULL };
     const ls_run_options options = { .optimizer = { .beta1 = 0.9, .beta2 = 0.95 },
                                      .callbacks = callbacks };

@@ -104,8 +104,8 @@ static void train(ls_world *world, recipe_table *recipe)
     ls_check(recipe_table_open(recipe, &all, &rest, &val));
     if (recipe->test_data) ls_check(ls_dataset_table(recipe->test_data, recipe->schema, &test));
     ls_check(ls_model_create(world, recipe_table_step, recipe, &model));
-    saving saving = { world, recipe->schema };
-    const ls_callback save = { .name = "table", .user = &saving, .fit_begin = save_with_run };
+    saving with_run = { world, recipe->schema };
+    const ls_callback save = { .name = "table", .user = &with_run, .fit_begin = save_with_run };
     const ls_callback *const callbacks[] = { &save, NULL };
     ls_check(ls_fit(model, rest, val, &(ls_run_options) { .callbacks = callbacks }, &result));
     if (test && result.reason != LS_STOP_SIGNAL) {
