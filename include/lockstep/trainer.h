@@ -17,6 +17,10 @@ LS_NODISCARD ls_status ls_model_create(ls_world *world, ls_step_fn *step, void *
                                        ls_model **out);
 void ls_model_destroy(ls_model *model);
 
+/* What it computes in outside of training, until a run sets it (ls_run_options.precision); at first
+ * 32. */
+void ls_model_set_precision(ls_model *model, ls_precision precision);
+
 /* [all] from: a RUN (name or path, with @last, @best or @STEP), a checkpoint's folder, or a
  * .safetensors file. */
 LS_NODISCARD ls_status ls_model_load(ls_model *model, const char *from);

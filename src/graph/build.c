@@ -131,6 +131,8 @@ static void construct(ls_graph *g, ls_step_fn *step, void *user)
     if (g->status == LS_OK && g->options.stage == LS_STAGE_TRAIN) ls__graph_differentiate(g);
     if (g->status == LS_OK) drop_dead(g);
     if (g->status == LS_OK) set_depths(g);
+    if (g->status == LS_OK && g->options.precision == LS_PRECISION_BF16_MIXED)
+        ls__graph_precision(g);
 }
 
 ls_status ls__graph_build(ls_step_fn *step, void *user, const ls__graph_options *options,

@@ -51,7 +51,8 @@ bool ls__graph_forgives_null(const ls_graph *g);
 /* Computes a segment's nodes again: appends copies that read each other; clones[id] is the copy of
  * that tensor, or NULL where the tensor itself stays. clones: (tensors of the forward pass) */
 void ls__graph_recompute(ls_graph *g, int segment, ls_tensor **clones);
-
+/* bf16-mixed: marks nodes and tensors half (precision.c). */
+void ls__graph_precision(ls_graph *g);
 /* The backward pass: appends nodes, sets every parameter's grad. */
 void ls__graph_differentiate(ls_graph *g);
 

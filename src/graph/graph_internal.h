@@ -39,6 +39,7 @@ struct ls_tensor {
     bool differentiable; /* learned or, if input_gradients asks for them, computed from an f32 input
                             by operations that have a gradient */
     bool half;           /* bf16-mixed: an activation (or its gradient) stored as bf16 */
+    const ls_tensor *first; /* computed again (recompute.c): the tensor that this is a copy of */
     ls_tensor *weights; /* of losses and scores whose targets can be ignored: (as they) 1 or 0; else
                             NULL */
 };
@@ -54,8 +55,8 @@ typedef struct ls__node {
     int nout;
     bool backward;
     int segment; /* forward: numbered from 1, what the backward pass computes again; 0 = none */
-    bool half; /* bf16-mixed: multiplies bf16 numbers, adds in f32: reads its f32 inputs (parameters
-                  too) rounded to bf16 */
+    bool half;   /* bf16-mixed: multiplies bf16 numbers, adds in f32: reads its factors (parameters
+                  too) rounded to bf16; see ls__node_rounds */
 } ls__node;
 
 /* A parameter or statistic, in the order of first use. */
@@ -121,6 +122,8 @@ const ls__graph_options *ls__graph_options_of(const ls_graph *g);
 /* The least common multiple of the batch norms' groups; 1 when there is none: the unit in which
  * batches may be cut. */
 int64_t ls__graph_group(const ls_graph *g);
+/* bf16-mixed: whether the node reads this input rounded to bf16; else as it is (a bias). */
+bool ls__node_rounds(const ls__node *node, int input);
 double ls__graph_flops(const ls_graph *g);
 double ls__node_flops(const ls__node *node);
 

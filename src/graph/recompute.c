@@ -53,7 +53,7 @@ static void take_flags(ls_tensor *copy, const ls_tensor *x)
     copy->sample_major = x->sample_major;
     copy->learned = x->learned;
     copy->differentiable = x->differentiable;
-    copy->half = x->half;
+    copy->first = x;
 }
 
 static void clone_node(ls_graph *g, const ls__node *node, const ls_tensor *kept, ls_tensor **clones)
@@ -65,7 +65,6 @@ static void clone_node(ls_graph *g, const ls__node *node, const ls_tensor *kept,
     }
     ls__apply_multi(node->op, node->attributes, node->nbytes, in, node->nin, out, node->nout);
     if (g->status != LS_OK) return;
-    g->nodes[g->nnodes - 1].half = node->half;
     for (int i = 0; i < node->nout; i++) {
         take_flags(out[i], node->out[i]);
         if (node->out[i] != kept) clones[node->out[i]->id] = out[i];

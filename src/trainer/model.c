@@ -20,6 +20,11 @@ ls_status ls_model_create(ls_world *world, ls_step_fn *step, void *user, ls_mode
     return LS_OK;
 }
 
+void ls_model_set_precision(ls_model *model, ls_precision precision)
+{
+    model->precision = precision;
+}
+
 void ls_model_destroy(ls_model *model)
 {
     if (!model) return;

@@ -26,7 +26,8 @@ static ls__built *find(const ls_model *model, const ls__graph_options *wanted)
     for (ls__built *b = model->built; b; b = b->next) {
         const ls__graph_options *o = ls__graph_options_of(b->graph);
         if (b->fits && o->stage == wanted->stage && o->batch == wanted->batch &&
-            o->decode == wanted->decode && same_fields(o, wanted->fields, wanted->nfields))
+            o->decode == wanted->decode && o->precision == wanted->precision &&
+            same_fields(o, wanted->fields, wanted->nfields))
             return b;
     }
     return NULL;
@@ -96,7 +97,7 @@ ls_status ls__model_build_as(ls_model *model, const ls__graph_options *options, 
 ls_status ls__model_build(ls_model *model, ls_stage stage, int64_t samples, const ls_dataset *data,
                           bool compile_too, ls__built **out)
 {
-    ls__graph_options options = { .stage = stage, .batch = samples };
+    ls__graph_options options = { .stage = stage, .batch = samples, .precision = model->precision };
     options.fields = ls_dataset_fields(data, &options.nfields);
     return ls__model_build_as(model, &options, compile_too, out);
 }

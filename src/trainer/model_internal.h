@@ -46,6 +46,7 @@ struct ls_model {
     ls__loaded *loaded;
 
     ls__built *built;
+    ls_precision precision;
     bool profiling; /* what is compiled is measured */
     bool tracing;
     void *arena; /* shared by all builds: one runs at a time */

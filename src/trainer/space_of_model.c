@@ -1,11 +1,25 @@
 /* A space for a model's parameters, or for ones by hand: made here because only this room sees both
  * graphs and runs. */
 #include "base/check.h"
+#include "base/log.h"
 #include "run/share.h"
 #include "trainer/model_internal.h"
 
+/* The run says what the model computes in. */
+static void take_precision(ls_model *model, ls_run *run)
+{
+    model->precision = ls__run_options(run)->precision;
+    if (model->precision == LS_PRECISION_BF16_MIXED && !model->backend->multiplies_bf16())
+        ls__log(
+            LS__LOG_INFO,
+            "--precision bf16-mixed: this CPU (%s) does not multiply bf16; it rounds alike, but "
+            "is no faster than with --precision 32",
+            model->backend->description);
+}
+
 ls_status ls__model_space(ls_model *model, ls_run *run, ls_space **out)
 {
+    take_precision(model, run);
     ls__space_description description = {
         .tensors = model->tensors,
         .ntensors = model->ntensors,

@@ -19,6 +19,7 @@ typedef struct compare_options {
     int misaligned;  /* floats by which params, grads and fields are moved off their alignment */
     int64_t ignored; /* every so many labels are -100; 0 = none */
     bool input_gradients;
+    ls_precision precision;
 } compare_options;
 
 /* What a run of the backend left: copies. */

@@ -302,6 +302,50 @@ static ls_status run_node(const reference_call *c)
     return status;
 }
 
+/* To the nearest number that bf16 holds, of two equally near the even one. */
+static double rounded(double x)
+{
+    float f = (float)x;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    if (isnan(f)) return x;
+    bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
+    memcpy(&f, &bits, sizeof f);
+    return (double)f;
+}
+
+static double *rounded_copy(const double *x, int64_t n)
+{
+    double *copy = calloc((size_t)n + 1, sizeof *copy);
+    for (int64_t i = 0; i < n; i++) copy[i] = rounded(x[i]);
+    return copy;
+}
+
+static void round_outputs(const reference_call *call)
+{
+    for (int k = 0; k < call->node->nout; k++) {
+        const ls_tensor *x = call->node->out[k];
+        for (int64_t i = 0; x->half && i < reference_count(x); i++)
+            call->out[k][i] = rounded(call->out[k][i]);
+    }
+}
+
+/* bf16-mixed: factors are rounded, and so is what a half tensor stores. */
+static ls_status run_rounding(reference_call *call)
+{
+    const ls__node *node = call->node;
+    double *copies[LS__MAX_INPUTS] = { 0 };
+    for (int k = 0; k < node->nin; k++) {
+        if (!ls__node_rounds(node, k)) continue;
+        copies[k] = rounded_copy(call->in[k], reference_count(node->in[k]));
+        call->in[k] = copies[k];
+    }
+    ls_status status = run_node(call);
+    round_outputs(call);
+    for (int k = 0; k < node->nin; k++) free(copies[k]);
+    return status;
+}
+
 ls_status reference_run(reference *r)
 {
     const ls__node *nodes;
@@ -310,7 +354,7 @@ ls_status reference_run(reference *r)
         reference_call call = { .node = &nodes[i], .run = r };
         for (int k = 0; k < nodes[i].nin; k++) call.in[k] = r->values[nodes[i].in[k]->id];
         for (int k = 0; k < nodes[i].nout; k++) call.out[k] = r->values[nodes[i].out[k]->id];
-        ls_status status = run_node(&call);
+        ls_status status = run_rounding(&call);
         if (status != LS_OK) return status;
     }
     return LS_OK;

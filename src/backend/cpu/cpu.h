@@ -46,6 +46,7 @@ typedef struct cpu_profile cpu_profile;
 
 typedef struct cpu_pool {
     int threads;
+    bool bf16; /* multiplies bf16 numbers */
     int block; /* channels per block of oneDNN's layout here: 16, 8; 1 = plain only */
     dnnl_engine_t engine;
     dnnl_stream_t *streams; /* (threads): one each, so that threads share nothing */
@@ -60,8 +61,9 @@ void ls__cpu_parallel(int64_t nchunks, ls__chunk_fn *fn, void *context);
 /* --- memory --- */
 
 /* How a tensor's values lie in memory. Blocked: (N, C/block, H, W, block), channels filled up with
- * zeros (oneDNN's aBcd16b or aBcd8b); of tensors of rank 4. */
-typedef enum cpu_layout { CPU_PLAIN, CPU_BLOCKED } cpu_layout;
+ * zeros (oneDNN's aBcd16b or aBcd8b); of tensors of rank 4. Half: plain, as bf16. Rounded: plain, f32
+ * that bf16 could hold, for machines that do not multiply bf16. */
+typedef enum cpu_layout { CPU_PLAIN, CPU_BLOCKED, CPU_HALF, CPU_ROUNDED, CPU_LAYOUTS } cpu_layout;
 
 typedef enum cpu_space {
     CPU_ARENA,    /* per tile and thread, or whole: the memory plan decides */
@@ -178,10 +180,15 @@ ls_status ls__cpu_plan_memory(cpu_program *p);
 
 /* --- building --- */
 
-typedef struct cpu_value { /* of a tensor */
-    int buffer[2];         /* by layout; -1 = not there */
-    bool tiled;            /* cut by samples */
+typedef struct cpu_value {   /* of a tensor */
+    int buffer[CPU_LAYOUTS]; /* by layout; -1 = not there */
+    bool tiled;              /* cut by samples */
 } cpu_value;
+
+static inline cpu_value ls__cpu_plain_value(int buffer, bool tiled)
+{
+    return (cpu_value) { .buffer = { buffer, -1, -1, -1 }, .tiled = tiled };
+}
 
 typedef struct cpu_builder {
     const ls_graph *graph;
@@ -226,6 +233,8 @@ void ls__cpu_program_free(cpu_program *p);
 
 /* Where x is in this layout; reordered first if need be. */
 ls_status ls__cpu_read(cpu_builder *b, const ls_tensor *x, cpu_layout layout, int *buffer);
+/* Sees to it that x is there row by row, as f32 or bf16. */
+ls_status ls__cpu_make_plain(cpu_builder *b, const ls_tensor *x);
 /* Memory for x, about to be computed by a tiled or a whole step. */
 ls_status ls__cpu_write(cpu_builder *b, const ls_tensor *x, cpu_layout layout, bool tiled,
                         int *buffer);
@@ -315,6 +324,18 @@ cpu_lower_fn ls__cpu_sub, ls__cpu_div, ls__cpu_sum_to, ls__cpu_reduce, ls__cpu_r
 cpu_lower_fn ls__cpu_transpose, ls__cpu_slice, ls__cpu_slice_grad, ls__cpu_concat;
 cpu_lower_fn ls__cpu_elementwise_loss, ls__cpu_elementwise_loss_grad;
 cpu_lower_fn ls__cpu_user_op;
+
+/* --- bf16-mixed (half.c) --- */
+/* The layout in which a node's kernel takes in[input], and in which it had best write x. */
+cpu_layout ls__cpu_factor_layout(const ls__node *node, int input);
+cpu_layout ls__cpu_stored_layout(const ls_tensor *x);
+/* As factor_layout, for a kernel that multiplies f32. */
+cpu_layout ls__cpu_float_layout(const ls__node *node, int input);
+/* Between plain, half and rounded; of parameters and constants before all other steps. */
+ls_status ls__cpu_convert(cpu_builder *b, const ls_tensor *x, int from, cpu_layout source, int to,
+                          cpu_layout target, bool tiled);
+void ls__cpu_to_half(const float *in, uint16_t *out, int64_t n); /* to nearest even */
+void ls__cpu_from_half(const uint16_t *in, float *out, int64_t n);
 
 /* Blocked to plain and back (reorder.c). */
 ls_status ls__cpu_reorder(cpu_builder *b, const ls_tensor *x, int from, int to, cpu_layout target,

@@ -101,7 +101,7 @@ ls_status ls__cpu_attention(cpu_builder *b, const cpu_task *task)
     attention_shape s = shape_of(node, qkv);
     bool tiled = ls__cpu_tiled(b, qkv);
     int buffers[4];
-    LS_TRY(ls__cpu_read(b, qkv, CPU_PLAIN, &buffers[0]));
+    LS_TRY(ls__cpu_read(b, qkv, ls__cpu_float_layout(node, 0), &buffers[0]));
     LS_TRY(scratch_for(b, ls__cpu_attention_scratch(&s), &buffers[1]));
     for (int i = 0; i < node->nout; i++)
         LS_TRY(ls__cpu_write(b, node->out[i], CPU_PLAIN, tiled, &buffers[2 + i]));
@@ -117,7 +117,7 @@ ls_status ls__cpu_attention_grad(cpu_builder *b, const cpu_task *task)
     int buffers[6];
     for (int i = 0; i < 4; i++) {
         tiled = tiled && ls__cpu_tiled(b, node->in[i]);
-        LS_TRY(ls__cpu_read(b, node->in[i], CPU_PLAIN, &buffers[i]));
+        LS_TRY(ls__cpu_read(b, node->in[i], ls__cpu_float_layout(node, i), &buffers[i]));
     }
     LS_TRY(scratch_for(b, ls__cpu_attention_grad_scratch(&s), &buffers[4]));
     LS_TRY(ls__cpu_write(b, node->out[0], CPU_PLAIN, tiled, &buffers[5]));

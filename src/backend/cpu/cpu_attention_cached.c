@@ -123,7 +123,8 @@ ls_status ls__cpu_attention_cached(cpu_builder *b, const cpu_task *task)
     const ls_tensor *qkv = node->in[0], *cache = node->in[1];
     size_t scores = (size_t)(cache->shape[1] + LANES) * sizeof(float);
     int buffers[5];
-    for (int i = 0; i < 3; i++) LS_TRY(ls__cpu_read(b, node->in[i], CPU_PLAIN, &buffers[i]));
+    for (int i = 0; i < 3; i++)
+        LS_TRY(ls__cpu_read(b, node->in[i], ls__cpu_float_layout(node, i), &buffers[i]));
     LS_TRY(ls__cpu_temporary(b, scores, &buffers[3]));
     LS_TRY(ls__cpu_write(b, task->out, CPU_PLAIN, ls__cpu_tiled(b, qkv), &buffers[4]));
     cached *a = ls__alloc(1, sizeof *a);

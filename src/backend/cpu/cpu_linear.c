@@ -8,6 +8,7 @@ typedef struct gemm {
     cpu_primitive set[2]; /* for a tile, for the short one */
     cpu_primitive add[2]; /* gradient of the weights: adds to the output */
     bool biased;
+    bool half; /* the factors are bf16 */
     cpu_extent rows;
     int64_t features;
 } gemm;
@@ -45,16 +46,20 @@ static void run_rows(const cpu_call *call)
     ls__cpu_primitive_run(p, call, pointers);
 }
 
-/* shape: all but m. out (rows, n) = a (rows, k) times b. */
-static ls_status add_rows(cpu_builder *b, gemm_shape shape, const ls_tensor *a,
-                          const ls_tensor *weight, const ls_tensor *bias, const ls_tensor *out)
+/* shape: all but m. out (rows, n) = the node's first input (rows, k) times its second. */
+static ls_status add_rows(cpu_builder *b, gemm_shape shape, const ls__node *node,
+                          const ls_tensor *bias, const ls_tensor *out)
 {
+    const ls_tensor *a = node->in[0], *weight = node->in[1];
+    cpu_layout factors = ls__cpu_factor_layout(node, 0), stored = ls__cpu_stored_layout(out);
     bool tiled = ls__cpu_tiled(b, a) && !ls__cpu_tiled(b, weight);
     int buffers[5];
-    LS_TRY(ls__cpu_read(b, a, CPU_PLAIN, &buffers[0]));
-    LS_TRY(ls__cpu_read(b, weight, CPU_PLAIN, &buffers[1]));
+    LS_TRY(ls__cpu_read(b, a, factors, &buffers[0]));
+    LS_TRY(ls__cpu_read(b, weight, factors, &buffers[1]));
     if (bias) LS_TRY(ls__cpu_read(b, bias, CPU_PLAIN, &buffers[4]));
-    LS_TRY(ls__cpu_write(b, out, CPU_PLAIN, tiled, &buffers[2]));
+    LS_TRY(ls__cpu_write(b, out, stored, tiled, &buffers[2]));
+    shape.half = factors == CPU_HALF;
+    shape.half_c = stored == CPU_HALF;
     gemm *g = ls__alloc(1, sizeof *g);
     if (!g) return LS_ERR_MEMORY;
     g->biased = bias != NULL;
@@ -83,7 +88,7 @@ ls_status ls__cpu_linear(cpu_builder *b, const cpu_task *task)
     gemm_shape shape = {
         .n = weight->shape[0], .k = weight->shape[1], .transpose_b = true, .relu = task->relu
     };
-    return add_rows(b, shape, node->in[0], weight, node->nin == 3 ? node->in[2] : NULL, task->out);
+    return add_rows(b, shape, node, node->nin == 3 ? node->in[2] : NULL, task->out);
 }
 
 ls_status ls__cpu_linear_grad_x(cpu_builder *b, const cpu_task *task)
@@ -91,7 +96,7 @@ ls_status ls__cpu_linear_grad_x(cpu_builder *b, const cpu_task *task)
     const ls_tensor *weight = task->node->in[1];
     if (ls__cpu_large_weight(b, weight)) return ls__cpu_linear_large_grad_x(b, task);
     gemm_shape shape = { .n = weight->shape[1], .k = weight->shape[0] };
-    return add_rows(b, shape, task->node->in[0], weight, NULL, task->out);
+    return add_rows(b, shape, task->node, NULL, task->out);
 }
 
 /* --- dw = g^T x, db = column sums of g --- */
@@ -101,13 +106,17 @@ static void run_weight(const cpu_call *call)
     const gemm *g = call->step->state;
     bool begins = call->lane_begins || !call->step->tiled;
     const cpu_primitive *p = begins ? &g->set[call->tail] : &g->add[call->tail];
-    float *grad = ls__cpu_at(call, 0);
+    void *grad = ls__cpu_at(call, 0);
     void *pointers[] = { grad, ls__cpu_at(call, 1), ls__cpu_at(call, 2), ls__cpu_at(call, 3) };
     ls__cpu_primitive_run(p, call, pointers);
     if (!g->biased) return;
     float *sums = ls__cpu_at(call, 4);
     if (begins) memset(sums, 0, (size_t)g->features * sizeof *sums);
-    ls__cpu_add_columns(grad, sums, ls__cpu_extent_rows(call, &g->rows), g->features, g->features);
+    int64_t rows = ls__cpu_extent_rows(call, &g->rows);
+    if (g->half)
+        ls__cpu_add_half_columns(grad, sums, rows, g->features, g->features);
+    else
+        ls__cpu_add_columns(grad, sums, rows, g->features, g->features);
 }
 
 static ls_status make_weight_gemms(gemm *g, gemm_shape shape, const int64_t rows[2])
@@ -130,8 +139,9 @@ ls_status ls__cpu_linear_grad_weight(cpu_builder *b, const cpu_task *task)
     if (ls__cpu_large_weight(b, node->out[0])) return ls__cpu_linear_large_grad_weight(b, task);
     bool tiled = ls__cpu_tiled(b, grad) && ls__cpu_tiled(b, x);
     int buffers[5];
-    LS_TRY(ls__cpu_read(b, grad, CPU_PLAIN, &buffers[0]));
-    LS_TRY(ls__cpu_read(b, x, CPU_PLAIN, &buffers[1]));
+    cpu_layout factors = ls__cpu_factor_layout(node, 0);
+    LS_TRY(ls__cpu_read(b, grad, factors, &buffers[0]));
+    LS_TRY(ls__cpu_read(b, x, factors, &buffers[1]));
     LS_TRY(ls__cpu_sum_target(b, node->out[0], tiled, &buffers[2]));
     if (node->nout == 2) LS_TRY(ls__cpu_sum_target(b, node->out[1], tiled, &buffers[4]));
     gemm *g = ls__alloc(1, sizeof *g);
@@ -139,7 +149,10 @@ ls_status ls__cpu_linear_grad_weight(cpu_builder *b, const cpu_task *task)
     g->biased = node->nout == 2;
     g->rows = ls__cpu_extent(b, grad);
     g->features = grad->shape[1];
-    gemm_shape shape = { .m = grad->shape[1], .n = x->shape[1], .transpose_a = true };
+    g->half = factors == CPU_HALF;
+    gemm_shape shape = {
+        .m = grad->shape[1], .n = x->shape[1], .transpose_a = true, .half = g->half
+    };
     int64_t rows[2];
     ls__cpu_rows(b, grad, tiled, rows);
     ls_status status = make_weight_gemms(g, shape, rows);

@@ -12,6 +12,7 @@ typedef struct large {
     int64_t dim, block;
     size_t move[4]; /* bytes; of a, b, c and bias */
     bool biased;    /* the primitive adds a bias */
+    bool half;      /* a and b are bf16 */
     bool sums;      /* buffer 4 is the gradient of the bias */
     int64_t rows;
 } large;
@@ -28,7 +29,11 @@ static void sum_bias(const cpu_call *call, const large *l, int64_t from, int64_t
 {
     float *sums = (float *)ls__cpu_at(call, 4) + from;
     memset(sums, 0, (size_t)n * sizeof *sums);
-    ls__cpu_add_columns((const float *)ls__cpu_at(call, 0) + from, sums, l->rows, n, l->dim);
+    if (l->half)
+        ls__cpu_add_half_columns((const uint16_t *)ls__cpu_at(call, 0) + from, sums, l->rows, n,
+                                 l->dim);
+    else
+        ls__cpu_add_columns((const float *)ls__cpu_at(call, 0) + from, sums, l->rows, n, l->dim);
 }
 
 static void run_large(const cpu_call *call)
@@ -76,14 +81,27 @@ static ls_status add_large(cpu_builder *b, large *l, ls_status made, int *buffer
     return ls__cpu_step(b, &spec, buffers, n);
 }
 
-static large *new_large(const ls_tensor *rows, size_t a, size_t weight, size_t out, size_t bias)
+/* moves: elements of a, b, c and bias per element of the cut dimension. Takes the factors in the
+ * node's layout and writes out, if it is a value that can be bf16, in its own. */
+static large *new_large(const ls__node *node, const ls_tensor *out, const int64_t moves[4],
+                        gemm_shape *shape)
 {
     large *l = ls__alloc(1, sizeof *l);
     if (!l) return NULL;
-    *l = (large) { .rows = rows->shape[0],
-                   .move = { a * sizeof(float), weight * sizeof(float), out * sizeof(float),
-                             bias * sizeof(float) } };
+    shape->half = ls__cpu_factor_layout(node, 0) == CPU_HALF;
+    shape->half_c = ls__cpu_stored_layout(out) == CPU_HALF;
+    *l = (large) { .rows = node->in[0]->shape[0], .half = shape->half };
+    const bool half[] = { shape->half, shape->half, shape->half_c, false };
+    for (int i = 0; i < 4; i++)
+        l->move[i] = (size_t)moves[i] * (half[i] ? sizeof(uint16_t) : sizeof(float));
     return l;
+}
+
+static ls_status read_factors(cpu_builder *b, const ls__node *node, int buffers[2])
+{
+    for (int i = 0; i < 2; i++)
+        LS_TRY(ls__cpu_read(b, node->in[i], ls__cpu_factor_layout(node, i), &buffers[i]));
+    return LS_OK;
 }
 
 /* y, cut into blocks of features */
@@ -93,19 +111,19 @@ ls_status ls__cpu_linear_large(cpu_builder *b, const cpu_task *task)
     const ls_tensor *x = node->in[0], *weight = node->in[1];
     int64_t features = weight->shape[0], inputs = weight->shape[1];
     int buffers[5], n = node->nin == 3 ? 5 : 4;
-    LS_TRY(ls__cpu_read(b, x, CPU_PLAIN, &buffers[0]));
-    LS_TRY(ls__cpu_read(b, weight, CPU_PLAIN, &buffers[1]));
+    LS_TRY(read_factors(b, node, buffers));
     if (n == 5) LS_TRY(ls__cpu_read(b, node->in[2], CPU_PLAIN, &buffers[4]));
-    LS_TRY(ls__cpu_write(b, task->out, CPU_PLAIN, ls__cpu_tiled(b, x), &buffers[2]));
-    large *l = new_large(x, 0, (size_t)inputs, 1, 1);
-    if (!l) return LS_ERR_MEMORY;
-    l->biased = n == 5;
+    LS_TRY(ls__cpu_write(b, task->out, ls__cpu_stored_layout(task->out), ls__cpu_tiled(b, x),
+                         &buffers[2]));
     gemm_shape s = { .m = x->shape[0],
                      .k = inputs,
                      .transpose_b = true,
                      .c_stride = features,
                      .bias = n == 5,
                      .relu = task->relu };
+    large *l = new_large(node, task->out, (int64_t[]) { 0, inputs, 1, 1 }, &s);
+    if (!l) return LS_ERR_MEMORY;
+    l->biased = n == 5;
     return add_large(b, l, make_large(l, &s, &s.n, features), buffers, n);
 }
 
@@ -115,12 +133,12 @@ ls_status ls__cpu_linear_large_grad_x(cpu_builder *b, const cpu_task *task)
     const ls_tensor *g = task->node->in[0], *weight = task->node->in[1];
     int64_t features = weight->shape[0], inputs = weight->shape[1];
     int buffers[4];
-    LS_TRY(ls__cpu_read(b, g, CPU_PLAIN, &buffers[0]));
-    LS_TRY(ls__cpu_read(b, weight, CPU_PLAIN, &buffers[1]));
-    LS_TRY(ls__cpu_write(b, task->out, CPU_PLAIN, ls__cpu_tiled(b, g), &buffers[2]));
-    large *l = new_large(g, 0, 1, 1, 0);
-    if (!l) return LS_ERR_MEMORY;
+    LS_TRY(read_factors(b, task->node, buffers));
+    LS_TRY(ls__cpu_write(b, task->out, ls__cpu_stored_layout(task->out), ls__cpu_tiled(b, g),
+                         &buffers[2]));
     gemm_shape s = { .m = g->shape[0], .k = features, .b_stride = inputs, .c_stride = inputs };
+    large *l = new_large(task->node, task->out, (int64_t[]) { 0, 1, 1, 0 }, &s);
+    if (!l) return LS_ERR_MEMORY;
     return add_large(b, l, make_large(l, &s, &s.n, inputs), buffers, 4);
 }
 
@@ -131,13 +149,12 @@ ls_status ls__cpu_linear_large_grad_weight(cpu_builder *b, const cpu_task *task)
     const ls_tensor *g = node->in[0], *x = node->in[1];
     int64_t features = g->shape[1], inputs = x->shape[1];
     int buffers[5];
-    LS_TRY(ls__cpu_read(b, g, CPU_PLAIN, &buffers[0]));
-    LS_TRY(ls__cpu_read(b, x, CPU_PLAIN, &buffers[1]));
+    LS_TRY(read_factors(b, node, buffers));
     for (int i = 0; i < node->nout; i++)
         LS_TRY(ls__cpu_write(b, node->out[i], CPU_PLAIN, false, &buffers[2 + 2 * i]));
-    large *l = new_large(g, 1, 0, (size_t)inputs, 0);
+    gemm_shape s = { .n = inputs, .k = g->shape[0], .transpose_a = true, .a_stride = features };
+    large *l = new_large(node, node->out[0], (int64_t[]) { 1, 0, inputs, 0 }, &s);
     if (!l) return LS_ERR_MEMORY;
     l->sums = node->nout == 2;
-    gemm_shape s = { .n = inputs, .k = g->shape[0], .transpose_a = true, .a_stride = features };
     return add_large(b, l, make_large(l, &s, &s.m, features), buffers, l->sums ? 5 : 4);
 }

@@ -277,7 +277,7 @@ static ls_status group_values(cpu_builder *b, const ls_tensor *x, const ls_tenso
     int64_t groups = (x->shape[0] + group - 1) / group;
     size_t nbytes = (size_t)(groups * x->shape[1]) * sizeof(float);
     LS_TRY(ls__cpu_shared(b, nbytes, 0, buffer));
-    if (like) b->values[like->id] = (cpu_value) { .buffer = { *buffer, -1 } };
+    if (like) b->values[like->id] = ls__cpu_plain_value(*buffer, false);
     return LS_OK;
 }
 

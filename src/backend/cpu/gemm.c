@@ -4,15 +4,18 @@
  * 230 GFLOP/s of a core at a tile's 32 to 64 rows (dnnl_sgemm: 110 to 220, and it allocates). */
 #include "backend/cpu/gemm.h"
 
+#include <string.h>
+
 /* (rows, columns), lying transposed or not. */
-static ls_status describe(int64_t rows, int64_t columns, bool transposed, int64_t stride,
+static ls_status describe(int64_t rows, int64_t columns, bool transposed, int64_t stride, bool half,
                           dnnl_memory_desc_t *out)
 {
     dnnl_dims_t dims = { rows, columns }, strides;
     int64_t dense = transposed ? rows : columns;
     strides[transposed] = stride ? stride : dense;
     strides[!transposed] = 1;
-    LS_DNNL_TRY(dnnl_memory_desc_init_by_strides(out, 2, dims, dnnl_f32, strides));
+    LS_DNNL_TRY(
+        dnnl_memory_desc_init_by_strides(out, 2, dims, half ? dnnl_bf16 : dnnl_f32, strides));
     return LS_OK;
 }
 
@@ -32,10 +35,10 @@ ls_status ls__cpu_gemm_create(const gemm_shape *s, cpu_primitive *out)
     dnnl_matmul_desc_t desc;
     dnnl_primitive_attr_t attr;
     dnnl_primitive_desc_t pd = NULL;
-    LS_TRY(describe(s->m, s->k, s->transpose_a, s->a_stride, &a));
-    LS_TRY(describe(s->k, s->n, s->transpose_b, s->b_stride, &b));
-    LS_TRY(describe(s->m, s->n, false, s->c_stride, &c));
-    LS_TRY(describe(1, s->n, false, 0, &bias));
+    LS_TRY(describe(s->m, s->k, s->transpose_a, s->a_stride, s->half, &a));
+    LS_TRY(describe(s->k, s->n, s->transpose_b, s->b_stride, s->half, &b));
+    LS_TRY(describe(s->m, s->n, false, s->c_stride, s->half_c, &c));
+    LS_TRY(describe(1, s->n, false, 0, false, &bias));
     LS_DNNL_TRY(dnnl_matmul_desc_init(&desc, &a, &b, s->bias ? &bias : NULL, &c));
     LS_TRY(ls__cpu_attributes(s->sum, s->relu, &attr));
     const int ids[] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS };
@@ -52,4 +55,17 @@ LS__CPU_CLONES void ls__cpu_add_columns(const float *g, float *sums, int64_t row
 {
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < features; i++) sums[i] += g[r * stride + i];
+}
+
+LS__CPU_CLONES void ls__cpu_add_half_columns(const uint16_t *g, float *sums, int64_t rows,
+                                             int64_t features, int64_t stride)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t i = 0; i < features; i++) {
+            uint32_t bits = (uint32_t)g[r * stride + i] << 16;
+            float x;
+            memcpy(&x, &bits, sizeof x);
+            sums[i] += x;
+        }
+    }
 }

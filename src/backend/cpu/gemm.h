@@ -8,8 +8,9 @@
 typedef struct gemm_shape {
     int64_t m, n, k;
     bool transpose_a, transpose_b;        /* a lies as (k,m), b as (n,k) */
-    int64_t a_stride, b_stride, c_stride; /* floats from row to row as they lie; 0 = dense */
+    int64_t a_stride, b_stride, c_stride; /* elements from row to row as they lie; 0 = dense */
     bool bias, relu, sum;
+    bool half, half_c; /* a and b, and c, are bf16; sums are f32 */
 } gemm_shape;
 
 /* Arguments: a, b, c, then bias. */
@@ -23,5 +24,8 @@ cpu_lower_fn ls__cpu_linear_large, ls__cpu_linear_large_grad_x, ls__cpu_linear_l
 /* sums (features) += the columns of g (rows, features), whose rows are stride floats apart. */
 void ls__cpu_add_columns(const float *g, float *sums, int64_t rows, int64_t features,
                          int64_t stride);
+/* g: bf16 */
+void ls__cpu_add_half_columns(const uint16_t *g, float *sums, int64_t rows, int64_t features,
+                              int64_t stride);
 
 #endif

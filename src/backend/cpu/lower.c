@@ -74,9 +74,10 @@ static const kernel *kernel_of(const ls_op *op)
 static ls_status lower_reshape(cpu_builder *b, const ls__node *node)
 {
     const ls_tensor *x = node->in[0], *y = node->out[0];
-    int buffer;
-    LS_TRY(ls__cpu_read(b, x, CPU_PLAIN, &buffer));
-    b->values[y->id] = (cpu_value) { .buffer = { buffer, -1 }, .tiled = ls__cpu_tiled(b, x) };
+    LS_TRY(ls__cpu_make_plain(b, x));
+    b->values[y->id] = b->values[x->id];
+    b->values[y->id].buffer[CPU_BLOCKED] = -1;
+    b->values[y->id].tiled = ls__cpu_tiled(b, x);
     /* cut by samples only if the new first dimension is */
     if (b->values[y->id].tiled && (y->rank == 0 || y->shape[0] % b->program->batch != 0))
         b->values[y->id].tiled = false;

@@ -29,6 +29,10 @@ static int block_of(dnnl_cpu_isa_t isa)
 
 static const char *isa_text(dnnl_cpu_isa_t isa)
 {
+    if ((isa & dnnl_cpu_isa_avx512_core_amx) == dnnl_cpu_isa_avx512_core_amx)
+        return "avx512_core_amx";
+    if ((isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16)
+        return "avx512_core_bf16";
     if ((isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core) return "avx512_core";
     if ((isa & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2) return "avx2";
     return (isa & dnnl_cpu_isa_sse41) == dnnl_cpu_isa_sse41 ? "sse41" : "generic";
@@ -75,6 +79,7 @@ ls_status ls__cpu_pool_open(int threads)
     pool.threads = threads;
     dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
     pool.block = block_of(isa);
+    pool.bf16 = (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
     const dnnl_version_t *v = dnnl_version();
     snprintf(description, sizeof description, "oneDNN %d.%d.%d, %s", v->major, v->minor, v->patch,
              isa_text(isa));
@@ -113,6 +118,11 @@ void ls__cpu_parallel(int64_t nchunks, ls__chunk_fn *fn, void *context)
         ls__cpu_parallel_threads(run_chunks, &c);
 }
 
+static bool multiplies_bf16(void)
+{
+    return pool.bf16;
+}
+
 const ls__backend ls__backend_table = {
     .name = "cpu",
     .open = ls__cpu_pool_open,
@@ -123,6 +133,7 @@ const ls__backend ls__backend_table = {
     .read = ls__cpu_read_result,
     .profile_begin = ls__cpu_profile_begin,
     .profile_read = ls__cpu_profile_read,
+    .multiplies_bf16 = multiplies_bf16,
     .parallel = ls__cpu_parallel,
     .description = description,
 };

@@ -25,7 +25,7 @@ static void count_reads(cpu_builder *b)
     for (int i = 0; i < b->ntensors; i++) {
         b->root[i] = b->tensors[i]->id;
         b->reader[i] = -1;
-        b->values[i] = (cpu_value) { .buffer = { -1, -1 } };
+        b->values[i] = ls__cpu_plain_value(-1, false);
     }
     for (int i = 0; i < b->nnodes; i++) {
         const ls__node *node = &b->nodes[i];
@@ -129,7 +129,8 @@ static int64_t channel_blocks(const cpu_program *p, const ls_tensor *x)
 size_t ls__cpu_nbytes(const cpu_program *p, const ls_tensor *x, cpu_layout layout)
 {
     size_t size = ls_dtype_size(x->type);
-    if (layout == CPU_PLAIN) return (size_t)ls__cpu_count(x) * size;
+    if (layout == CPU_HALF) size = sizeof(uint16_t);
+    if (layout != CPU_BLOCKED) return (size_t)ls__cpu_count(x) * size;
     return (size_t)(x->shape[0] * channel_blocks(p, x) * p->block * x->shape[2] * x->shape[3]) *
            size;
 }
@@ -197,26 +198,52 @@ static ls_status outside(cpu_builder *b, const ls_tensor *x, int *buffer)
 
 static ls_status flush_finishers(cpu_builder *b);
 
-ls_status ls__cpu_read(cpu_builder *b, const ls_tensor *x, cpu_layout layout, int *buffer)
+static ls_status make_layout(cpu_builder *b, const ls_tensor *x, cpu_layout layout);
+
+/* Between blocked and the others the way leads over plain. */
+static ls_status copy_as(cpu_builder *b, const ls_tensor *x, cpu_layout layout)
 {
     cpu_value *value = &b->values[x->id];
+    bool half = value->buffer[CPU_HALF] >= 0 && layout != CPU_BLOCKED;
+    bool blocked = !half && layout == CPU_PLAIN;
+    bool tiled = ls__cpu_tiled(b, x);
+    size_t nbytes = ls__cpu_nbytes(b->program, x, layout);
+    cpu_buffer copy = { .nbytes = nbytes,
+                        .per_sample = tiled ? nbytes / (size_t)b->program->batch : 0 };
+    cpu_layout source = half ? CPU_HALF : blocked ? CPU_BLOCKED : CPU_PLAIN;
+    LS_TRY(make_layout(b, x, source));
+    int from = value->buffer[source], to;
+    LS_TRY(add_buffer(b, &copy, &to));
+    value->buffer[layout] = to;
+    return blocked || layout == CPU_BLOCKED
+               ? ls__cpu_reorder(b, x, from, to, layout, tiled)
+               : ls__cpu_convert(b, x, from, source, to, layout, tiled);
+}
+
+static ls_status make_layout(cpu_builder *b, const ls_tensor *x, cpu_layout layout)
+{
+    cpu_value *value = &b->values[x->id];
+    bool there = false;
+    for (int i = 0; i < CPU_LAYOUTS; i++) there |= value->buffer[i] >= 0;
+    LS_ASSERT(there || x->role != LS__ROLE_VALUE);
+    if (!there) LS_TRY(outside(b, x, &value->buffer[CPU_PLAIN]));
+    return value->buffer[layout] < 0 ? copy_as(b, x, layout) : LS_OK;
+}
+
+ls_status ls__cpu_read(cpu_builder *b, const ls_tensor *x, cpu_layout layout, int *buffer)
+{
+    /* A kernel that knows f32 only may have computed it: nobody is to see more than bf16 holds. */
+    if (x->half && layout == CPU_PLAIN) layout = CPU_ROUNDED;
     if (b->unfinished[x->id]) LS_TRY(flush_finishers(b));
-    if (value->buffer[0] < 0 && value->buffer[1] < 0) {
-        LS_ASSERT(x->role != LS__ROLE_VALUE);
-        LS_TRY(outside(b, x, &value->buffer[CPU_PLAIN]));
-    }
-    if (value->buffer[layout] < 0) {
-        int from = value->buffer[!layout], to;
-        bool tiled = ls__cpu_tiled(b, x);
-        size_t nbytes = ls__cpu_nbytes(b->program, x, layout);
-        cpu_buffer copy = { .nbytes = nbytes,
-                            .per_sample = tiled ? nbytes / (size_t)b->program->batch : 0 };
-        LS_TRY(add_buffer(b, &copy, &to));
-        LS_TRY(ls__cpu_reorder(b, x, from, to, layout, tiled));
-        value->buffer[layout] = to;
-    }
-    *buffer = value->buffer[layout];
+    LS_TRY(make_layout(b, x, layout));
+    *buffer = b->values[x->id].buffer[layout];
     return LS_OK;
+}
+
+ls_status ls__cpu_make_plain(cpu_builder *b, const ls_tensor *x)
+{
+    if (b->unfinished[x->id]) LS_TRY(flush_finishers(b));
+    return b->values[x->id].buffer[CPU_HALF] < 0 ? make_layout(b, x, CPU_PLAIN) : LS_OK;
 }
 
 ls_status ls__cpu_write(cpu_builder *b, const ls_tensor *x, cpu_layout layout, bool tiled,
