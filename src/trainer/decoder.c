@@ -68,7 +68,8 @@ static ls_status open_decoder(ls_decoder *d)
                                         .batch = d->batch,
                                         .fields = &tokens,
                                         .nfields = 1,
-                                        .decode = d->context };
+                                        .decode = d->context,
+                                        .precision = d->model->precision };
     LS_TRY(ls__model_build_as(d->model, &options, true, &d->built));
     if (!d->model->values)
         return ls_fail(LS_ERR_ARG, "ls_decoder_create: the model has no weights yet; ls_fit or "
