@@ -39,3 +39,26 @@ __attribute__((weak)) ls_status ls_table_schema_save(const ls_table_schema *s, c
     P;
 }
 __attribute__((weak)) void ls_table_target_scale(const ls_table_schema *s, double *m, double *d) {}
+__attribute__((weak)) ls_status ls_tokenizer_gpt2(const char *f, ls_tokenizer **out)
+{
+    P;
+}
+__attribute__((weak)) ls_status ls_decoder_create(ls_model *m, int64_t b, int64_t c,
+                                                  ls_decoder **out)
+{
+    P;
+}
+__attribute__((weak)) ls_status ls_decoder_step(ls_decoder *d, const int32_t *t, const float **s)
+{
+    P;
+}
+__attribute__((weak)) void ls_decoder_reset(ls_decoder *d) {}
+__attribute__((weak)) int64_t ls_decoder_position(const ls_decoder *d)
+{
+    return 0;
+}
+__attribute__((weak)) void ls_decoder_destroy(ls_decoder *d) {}
+__attribute__((weak)) int32_t ls_sample(const float *s, int64_t c, double t, int64_t k, ls_rng *r)
+{
+    return 0;
+}

@@ -140,7 +140,7 @@ static double slope(ls__activation_kind kind, double x)
     case LS__ACTIVATION_SILU:
         return s + x * s * (1 - s);
     case LS__ACTIVATION_TANH:
-        return 1 - tanh(x) * tanh(x);
+        return 1 / (cosh(x) * cosh(x));
     case LS__ACTIVATION_SIGMOID:
         return s * (1 - s);
     }

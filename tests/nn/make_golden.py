@@ -237,6 +237,64 @@ def elementwise_loss(name, op, scale, *shape, beta=1.0):
     save(name, arrays, op=op, beta_thousandths=int(beta * 1000))
 
 
+def rows(name, op, *shape, scale=1.0):
+    """Norms over the last dimension, activations, linear layers for each row."""
+    x, width = normal(*shape, scale=scale), shape[-1]
+    arrays = {"input.x": x}
+    if op in ("layer_norm", "rms_norm", "linear_rows"):
+        arrays["param.layer.weight"] = w = normal(11, width) if op == "linear_rows" else normal(width)
+    if op in ("layer_norm", "linear_rows"):
+        arrays["param.layer.bias"] = normal(11 if op == "linear_rows" else width)
+    bias = arrays.get("param.layer.bias")
+    forward = {"layer_norm": lambda: F.layer_norm(x, (width,), w, bias, 1e-5),
+               "rms_norm": lambda: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * w,
+               "linear_rows": lambda: F.linear(x, w, bias),
+               "gelu": lambda: F.gelu(x), "gelu_tanh": lambda: F.gelu(x, approximate="tanh"),
+               "silu": lambda: F.silu(x), "tanh": lambda: torch.tanh(x), "sigmoid": lambda: torch.sigmoid(x)}[op]
+    objective(arrays, forward())
+    save(name, arrays, op=op)
+
+
+def embedding(name, kind, vocabulary, width, context, *shape):
+    tokens = torch.randint(0, vocabulary, shape).to(kind)
+    arrays = {"input.tokens": tokens, "param.layer.weight": normal(vocabulary, width)}
+    y = F.embedding(tokens.long(), arrays["param.layer.weight"])
+    if context:
+        arrays["param.wpe.weight"] = normal(context, width)
+        y = y + arrays["param.wpe.weight"][:shape[1]]
+    objective(arrays, y)
+    save(name, arrays, op="embedding", vocabulary=vocabulary, width=width, context=context)
+
+
+def gpt(name, batch, tokens, heads, width, vocabulary, context):
+    """One block of GPT-2 between its embeddings and the tied head; a third of the targets is ignored."""
+    p = {"wte.weight": normal(vocabulary, width), "wpe.weight": normal(context, width)}
+    for norm in ("ln1", "ln2", "lnf"):
+        p[norm + ".weight"], p[norm + ".bias"] = normal(width), normal(width)
+    for layer, n, k in (("qkv", 3, 1), ("proj", 1, 1), ("fc", 4, 1), ("out", 1, 4)):
+        p[layer + ".weight"], p[layer + ".bias"] = normal(n * width, k * width, scale=0.3), normal(n * width)
+    ids = torch.randint(0, vocabulary, (batch, tokens)).int()
+    labels = torch.randint(0, vocabulary, (batch, tokens)).int()
+    labels.view(-1)[1::3] = -100
+    linear = lambda x, layer: F.linear(x, p[layer + ".weight"], p[layer + ".bias"])
+    norm = lambda x, layer: F.layer_norm(x, (width,), p[layer + ".weight"], p[layer + ".bias"], 1e-5)
+    x = F.embedding(ids.long(), p["wte.weight"]) + p["wpe.weight"][:tokens]
+    q, k, v = linear(norm(x, "ln1"), "qkv").reshape(batch, tokens, 3, heads, -1).permute(2, 0, 3, 1, 4)
+    scores = q @ k.transpose(-1, -2) * (width // heads) ** -0.5
+    scores = scores.masked_fill(torch.ones(tokens, tokens).triu(1).bool(), -float("inf"))
+    x = x + linear((scores.softmax(-1) @ v).transpose(1, 2).reshape(batch, tokens, width), "proj")
+    x = x + linear(F.gelu(linear(norm(x, "ln2"), "fc"), approximate="tanh"), "out")
+    scores = F.linear(norm(x, "lnf"), p["wte.weight"])
+    flat = scores.reshape(-1, vocabulary)
+    losses = F.cross_entropy(flat, labels.reshape(-1).long(), reduction="none").reshape(batch, tokens)
+    losses.sum().backward()
+    arrays = {"param." + key: value for key, value in p.items()}
+    arrays.update({"input.tokens": ids, "input.label": labels, "out.loss": losses,
+                   "out.weights": (labels != -100).double(), "out.accuracy": (scores.argmax(-1) == labels).double()})
+    gradients(arrays)
+    save(name, arrays, op="gpt", heads=heads, width=width, vocabulary=vocabulary, context=context)
+
+
 def make(function, name, *args, **options):
     """Each file has its own seed, so that adding one leaves the others as they are."""
     torch.manual_seed(zlib.crc32(name.encode()))
@@ -299,6 +357,22 @@ def main():
         make(elementwise_loss, f"{op}_7", op, 1, 7)
         make(elementwise_loss, f"{op}_3_5_17", op, 3, 3, 5, 17, beta=0.25)
     make(elementwise_loss, "bce_5_3_large", "bce", 60, 5, 3)
+    make(rows, "layer_norm_3_1", "layer_norm", 3, 1)
+    make(rows, "rms_norm_3_2", "rms_norm", 3, 2)
+    for op in ("layer_norm", "rms_norm"):
+        make(rows, f"{op}_7_17", op, 7, 17, scale=3)
+        make(rows, f"{op}_2_3_5_47", op, 2, 3, 5, 47)
+        make(rows, f"{op}_5_3_64", op, 5, 3, 64)
+    make(rows, "linear_rows_3_5_13", "linear_rows", 3, 5, 13)
+    make(rows, "linear_rows_1_2_3_1", "linear_rows", 1, 2, 3, 1)
+    for op in ("gelu", "gelu_tanh", "silu", "tanh", "sigmoid"):
+        make(rows, f"{op}_1_1", op, 1, 1)
+        make(rows, f"{op}_5_3_19", op, 5, 3, 19, scale=3)
+    make(embedding, "embedding_1_1_1", torch.int32, 1, 1, 0, 1, 1)
+    make(embedding, "embedding_65_17_i64", torch.int64, 65, 17, 13, 3, 11)
+    make(embedding, "embedding_7_48_u8", torch.uint8, 7, 48, 5, 5, 5)
+    make(gpt, "gpt_3_9_h3_12", 3, 9, 3, 12, 29, 10)
+    make(gpt, "gpt_2_17_h2_34", 2, 17, 2, 34, 67, 17)
 
 
 main()

@@ -51,10 +51,19 @@ LANES_INLINE void curve(ls__activation_kind kind, lanes *x)
     }
 }
 
+/* x^2, of which 1e4 is enough where the rest of a product is 0: infinity would make it NaN */
+LANES_INLINE void limited_square(const lanes *x, lanes *square)
+{
+    const lanes enough = LANES_OF(1e4f);
+    *square = *x * *x;
+    lanes_i32 more = *square > enough;
+    lanes_choose(square, &more, &enough);
+}
+
 /* g = g * derivative at x */
 LANES_INLINE void slope(ls__activation_kind kind, const lanes *x, lanes *g)
 {
-    lanes s, rest, twice;
+    lanes s, rest, twice, square;
     switch (kind) {
     case LS__ACTIVATION_GELU:
         lanes_normal(x, &s, &rest);
@@ -63,7 +72,8 @@ LANES_INLINE void slope(ls__activation_kind kind, const lanes *x, lanes *g)
     case LS__ACTIVATION_GELU_TANH:
         inner(x, &twice);
         lanes_sigmoid(&twice, &s, &rest);
-        *g *= s + *x * (s * rest) * (1.59576912f + 0.214064449f * (*x * *x));
+        limited_square(x, &square);
+        *g *= s + *x * (s * rest) * (1.59576912f + 0.214064449f * square);
         break;
     case LS__ACTIVATION_SILU:
         lanes_sigmoid(x, &s, &rest);

@@ -64,18 +64,17 @@ LANES_INLINE void lanes_tanh(lanes *x)
     p = p * z - 5.390942883e-2f;
     p = p * z + 1.333311373e-1f;
     p = p * z - 3.333333201e-1f;
-    lanes near = *x + *x * z * p;
+    lanes near = size + size * z * p;
     lanes e = size * -2.0f;
     lanes_exp_falling(&e);
     lanes far = (1.0f - e) / (1.0f + e);
-    far = (lanes)((lanes_u32)far | ((lanes_u32)*x & 0x80000000u));
     lanes_i32 is_near = size < 0.55f;
     lanes_choose(&far, &is_near, &near);
-    *x = far;
+    *x = (lanes)((lanes_u32)far | ((lanes_u32)*x & 0x80000000u));
 }
 
 /* The normal distribution: below = the probability of less than x, density = exp(-x^2 / 2) /
- * sqrt(2 pi). A tail is exp(-x^2 / 2) t P(1 - 8 t), t = 1 / (|x| + 4), off by 1.2e-8; the square's
+ * sqrt(2 pi). A tail is exp(-x^2 / 2) t P(1 - 5 t), t = 1 / (|x| + 2.5), off by 1.8e-8; the square's
  * rounding error goes into the exponential's first order. */
 LANES_INLINE void lanes_normal(const lanes *x, lanes *below, lanes *density)
 {
@@ -88,16 +87,16 @@ LANES_INLINE void lanes_normal(const lanes *x, lanes *below, lanes *density)
     lanes e = square * -0.5f;
     lanes_exp_falling(&e);
     e -= e * (0.5f * rounding);
-    lanes t = 1.0f / (size + 4.0f), q = 1.0f - 8.0f * t;
-    lanes p = q * -1.201844011e-4f + 2.012617303e-4f;
-    p = p * q + 1.572317879e-3f;
-    p = p * q - 3.5261837e-3f;
-    p = p * q - 7.529250703e-3f;
-    p = p * q + 6.040668873e-2f;
-    p = p * q - 1.865226849e-1f;
-    p = p * q + 3.871366841e-1f;
-    p = p * q - 6.078966183e-1f;
-    p = p * q + 7.552851383e-1f;
+    lanes t = 1.0f / (size + 2.5f), q = 1.0f - 5.0f * t;
+    lanes p = q * -1.571075544e-4f - 3.117024296e-4f;
+    p = p * q + 6.829994798e-4f;
+    p = p * q + 2.524011232e-3f;
+    p = p * q - 1.599755176e-3f;
+    p = p * q - 1.638620069e-2f;
+    p = p * q + 9.235586572e-3f;
+    p = p * q + 1.319869802e-1f;
+    p = p * q - 4.336919919e-1f;
+    p = p * q + 7.066566598e-1f;
     lanes tail = e * (t * p), body = 1.0f - tail;
     *density = e * 0.398942280f;
     *below = body;
