@@ -183,7 +183,7 @@ ls_status ls__cpu_embedding_grad(cpu_builder *b, const cpu_task *task)
     LS_TRY(ls__cpu_read(b, tokens, CPU_PLAIN, &buffers[1]));
     if (task->onto) {
         buffers[2] = b->values[task->onto->id].buffer[CPU_PLAIN];
-        b->values[out->id] = (cpu_value) { .buffer = { buffers[2], -1 } };
+        b->values[out->id] = ls__cpu_plain_value(buffers[2], false);
     } else {
         LS_TRY(ls__cpu_write(b, out, CPU_PLAIN, false, &buffers[2]));
         LS_TRY(add_clear(b, out, buffers[2]));
