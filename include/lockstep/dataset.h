@@ -43,6 +43,12 @@ const ls_field *ls_dataset_fields(const ls_dataset *dataset, int *nfields);
 LS_NODISCARD ls_status ls_dataset_read(const ls_dataset *dataset, int64_t index, ls_rng *rng,
                                        void *const *out);
 
+/* What the labels mean, where the data say so (folders of images, tables): how many classes there
+ * are, 0 if nobody knows, and their names; NULL for a number that is no class. A view's are its
+ * whole's. */
+int64_t ls_dataset_classes(const ls_dataset *dataset);
+const char *ls_dataset_class(const ls_dataset *dataset, int64_t i);
+
 /* Cuts whole into two by a seeded shuffle: part holds round(fraction * length) samples, rest the
  * others, in shuffled order. A fraction that leaves one of them empty is an error unless it is 0 or
  * 1. Both borrow whole; a split of a split is fine. */
@@ -94,8 +100,10 @@ LS_NODISCARD ls_status ls_dataset_text_with(const char *path, int64_t context,
                                             const ls_text_options *options, ls_dataset **out);
 
 /* A folder of PNG and JPEG files, a sub-folder per class in the order of their names: fields "image"
- * (channels,size,size) u8 and "label" () i32. Scaled so that the shorter side fits, then cut to the
- * middle; channels 1 (grey) or 3. Files are read when their sample is. */
+ * (channels,size,size) u8 and "label" () i32. Scaled so that the shorter side fits (areas averaged),
+ * then cut to the middle; channels 1 (grey) or 3. Alpha and a camera's note which side is up are not
+ * looked at. Files are read when their sample is; other files, by their names, are left out with a
+ * warning. */
 LS_NODISCARD ls_status ls_dataset_images(const char *folder, int channels, int size,
                                          ls_dataset **out);
 LS_NODISCARD ls_status ls_dataset_images_with(const char *folder, int channels, int size,

@@ -163,6 +163,23 @@ const ls_field *ls_dataset_fields(const ls_dataset *dataset, int *nfields)
     return dataset->fields;
 }
 
+static const ls_dataset *root_of(const ls_dataset *dataset)
+{
+    while (dataset->whole) dataset = dataset->whole;
+    return dataset;
+}
+
+int64_t ls_dataset_classes(const ls_dataset *dataset)
+{
+    return root_of(dataset)->nclasses;
+}
+
+const char *ls_dataset_class(const ls_dataset *dataset, int64_t i)
+{
+    const ls_dataset *d = root_of(dataset);
+    return i >= 0 && i < d->nclasses ? d->class_name(d->self, i) : NULL;
+}
+
 ls_status ls_dataset_read(const ls_dataset *dataset, int64_t index, ls_rng *rng, void *const *out)
 {
     if (index < 0 || index >= dataset->length)

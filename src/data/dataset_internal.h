@@ -20,7 +20,9 @@ struct ls_dataset {
     ls__dataset_map_fn *map;
     /* Optional, for samples that lie in memory: begins to fetch one that is read soon. */
     void (*prefetch)(const void *self, int64_t index);
-    bool in_memory; /* a read copies memory and never waits: not worth a thread */
+    bool in_memory;   /* a read copies memory and never waits: not worth a thread */
+    int64_t nclasses; /* of its labels; 0 = not known */
+    const char *(*class_name)(const void *self, int64_t i); /* where nclasses > 0 */
 };
 
 /* As ls_dataset_create; name is for errors, NULL = made of the fields' names. */
