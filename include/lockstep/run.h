@@ -94,6 +94,10 @@ typedef struct ls_run_options {
      * bf16; parameters, their gradients, the optimizer, norms' sums and losses stay f32. Models. */
     ls_precision precision;
     bool profile; /* measures where a step's time goes; see ls_run_result.profiled. Models. */
+    struct {
+        const char *name; /* "tokens"; NULL = speed is told in samples alone */
+        int64_t per_sample;
+    } unit;
 } ls_run_options;
 
 enum { LS_RUN_NAME_MAX = 256 };
@@ -121,6 +125,10 @@ typedef struct ls_run_result {
     ls_values train, val;              /* last values, names without their stage: "loss" */
     double best;                       /* of the monitored metric; NAN if none */
     char best_checkpoint[LS_PATH_MAX]; /* "" if none */
+    struct {
+        char name[16]; /* "" = none */
+        int64_t per_sample;
+    } unit;
     char name[LS_RUN_NAME_MAX];
     char folder[LS_PATH_MAX];
     /* Of this start, without validation and saves; the first step counts for the median only. 0 =

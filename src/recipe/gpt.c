@@ -100,6 +100,7 @@ static void train(ls_world *world, recipe_gpt *recipe)
     const ls_callback save = { .name = "gpt", .user = &with_run, .fit_begin = save_with_run };
     const ls_callback *const callbacks[] = { &save, NULL };
     const ls_run_options options = { .optimizer = { .beta1 = 0.9, .beta2 = 0.95 },
+                                     .unit = { "tokens", recipe->context },
                                      .callbacks = callbacks };
     ls_check(ls_fit(model, data.train, data.val, &options, &result));
 

@@ -92,7 +92,7 @@ static void add_pace(parts *out, const ls__progress *p)
     char text[32];
     if (p->rate > 0 && isfinite(p->rate)) {
         rate_text(p->rate, text);
-        snprintf(add(out, 2)->text, PART_BYTES, "%s samples/s", text);
+        snprintf(add(out, 2)->text, PART_BYTES, "%s %.15s/s", text, p->unit ? p->unit : "samples");
     }
     if (p->eta >= 0 && p->eta < 1e9) {
         time_text(p->eta, text);

@@ -93,7 +93,8 @@ typedef struct ls__progress {
     double epoch;             /* finished ones, as a fraction: 1.25 is shown as epoch 2 */
     int64_t epochs;           /* 0 = unknown */
     double loss;              /* NAN = none yet */
-    double rate;              /* samples per second; 0 or NAN = unknown */
+    double rate;              /* of units per second; 0 or NAN = unknown */
+    const char *unit;         /* NULL = "samples" */
     double eta;               /* seconds; NAN = unknown */
     const char *stage;        /* "train", "val"; NULL = train */
     const char *const *names; /* further values ("accuracy"), as far as there is room */

@@ -81,6 +81,10 @@ static void local_result(ls_run *run, ls_run_result *out)
         .profiled = run->profiled,
     };
     snprintf(out->name, sizeof out->name, "%s", run->folder.name);
+    if (run->settings.options.unit.name) {
+        snprintf(out->unit.name, sizeof out->unit.name, "%s", run->settings.options.unit.name);
+        out->unit.per_sample = run->settings.options.unit.per_sample;
+    }
     snprintf(out->folder, sizeof out->folder, "%s", run->folder.path);
     values_of_stage(run, "train/", &out->train);
     values_of_stage(run, "val/", &out->val);

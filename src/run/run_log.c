@@ -231,12 +231,17 @@ void ls__run_progress(ls_run *run, const char *stage)
     const char *names[4];
     double values[4];
     int64_t epochs = run->settings.options.max_epochs;
+    const char *unit = run->settings.options.unit.name;
+    double per_sample = (double)run->settings.options.unit.per_sample;
     ls__progress p = {
         .step = run->step,
         .steps = run->span.steps == INT64_MAX ? 0 : run->span.steps,
         .epoch = (double)run->position / (double)run->length,
         .epochs = epochs > 0 ? epochs : 0,
-        .rate = run->watch.seconds > 0 ? (double)run->watch.samples / run->watch.seconds : NAN,
+        .rate = run->watch.seconds > 0
+                    ? (double)run->watch.samples * (unit ? per_sample : 1) / run->watch.seconds
+                    : NAN,
+        .unit = unit,
         .eta = eta(run),
         .stage = stage,
         .names = names,

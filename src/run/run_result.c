@@ -39,6 +39,11 @@ static char *document(const ls_run_result *r, const ls_values *test)
         r->step_ms_median, "p95", r->step_ms_p95, "weights_xxh3", ls__json_u64(r->weights_xxh3),
         "peak_rss_bytes", (json_int_t)r->peak_rss_bytes, "best", ls__json_double(r->best),
         "best_checkpoint", r->best_checkpoint, "folder", r->folder);
+    if (json && r->unit.name[0]) {
+        char key[32];
+        snprintf(key, sizeof key, "%s_per_s", r->unit.name);
+        json_object_set_new(json, key, json_real(r->samples_per_s * (double)r->unit.per_sample));
+    }
     if (json && test) json_object_set_new(json, "test", values_json(test));
     json_t *profile = ls__profile_read(r);
     if (json && profile) json_object_set(json, "profile", profile);
@@ -66,6 +71,16 @@ static void put_end(ls__text *out, const ls_run_result *r)
     ls__text_add(out, " (%s)\n", ls_stop_reason_name(r->reason));
 }
 
+static void put_speed(ls__text *out, const ls_run_result *r)
+{
+    ls__text_add(out, "speed   %.0f samples/s", r->samples_per_s);
+    if (r->unit.name[0])
+        ls__text_add(out, ", %.0f %s/s", r->samples_per_s * (double)r->unit.per_sample,
+                     r->unit.name);
+    ls__text_add(out, " on %d device%s, %.2f ms a step\n", r->world_size,
+                 r->world_size == 1 ? "" : "s", r->step_ms_median);
+}
+
 static char *summary(const ls_run_result *r, const ls_values *test)
 {
     ls__text text = { 0 };
@@ -73,10 +88,7 @@ static char *summary(const ls_run_result *r, const ls_values *test)
     put_values(&text, "train", &r->train);
     put_values(&text, "val", &r->val);
     put_values(&text, "test", test);
-    if (r->samples_per_s > 0)
-        ls__text_add(&text, "speed   %.0f samples/s on %d device%s, %.2f ms a step\n",
-                     r->samples_per_s, r->world_size, r->world_size == 1 ? "" : "s",
-                     r->step_ms_median);
+    if (r->samples_per_s > 0) put_speed(&text, r);
     ls__text_add(&text, "folder  %s\n", r->folder);
     if (r->best_checkpoint[0]) ls__text_add(&text, "best    %s\n", r->best_checkpoint);
     json_t *profile = ls__profile_read(r);

@@ -57,6 +57,7 @@ for tokens in bytes characters; do
     # shellcheck disable=SC2086
     works train gpt --data text --tokens $tokens $tiny --max-epochs 20 --lr 0.01 --name $tokens
     says "val     loss"
+    says " tokens/s"
     works eval $tokens --devices cpu:2
     says "perplexity"
     works eval $tokens --data text --devices 1 --json
@@ -65,6 +66,44 @@ for tokens in bytes characters; do
 done
 grep -q '"vocabulary": 256' runs/bytes/gpt.json || fail "not 256 bytes: $(cat runs/bytes/gpt.json)"
 grep -q '"vocabulary": 18' runs/characters/gpt.json || fail "not 18 characters: $(cat runs/characters/gpt.json)"
+
+# --- generating: greedily, it knows the one sentence it has seen ---
+for tokens in bytes characters; do
+    works generate $tokens --prompt "In the beg" --temperature 0 --max-tokens 100
+    says "^In the beginning God created the heaven and the earth.$"
+    works generate $tokens@last --prompt "In the" --seed 3 --max-tokens 40
+    cp out first
+    works generate $tokens@last --prompt "In the" --seed 3 --max-tokens 40
+    cmp -s out first || fail "another text with the same seed: $(cat first) $(cat out)"
+    works generate $tokens --prompt "" --max-tokens 5 --json
+    says '"schema":"lockstep.generate/1"'
+    says '"tokens":5'
+    [ "$(wc -l <out)" = 1 ] || fail "more than a document: $(cat out)"
+done
+refused 2 'U+0025) at byte 7' generate characters --prompt "In the %"
+works generate bytes --prompt "%" --max-tokens 2 # every text is bytes
+status=0
+"$lockstep" generate bytes --prompt "In" >/dev/full 2>err || status=$?
+[ $status = 74 ] || fail "exit code $status for a full stdout: $(cat err)"
+
+# --- to Hugging Face's format and back: the same numbers ---
+works checkpoint export bytes --out hf
+says 'hf: model.safetensors, config.json'
+works train gpt --data text --tokens bytes --init-from hf --lr 1e-30 --weight-decay none --max-steps 1 --batch-size 8 \
+    --devices 1 --name back
+works eval bytes --data text --devices 1 --json
+sed 's/.*"values"/"values"/; s/,"world.*//' out >first
+works eval back --data text --devices 1 --json
+sed 's/.*"values"/"values"/; s/,"world.*//' out >second
+cmp -s first second || fail "other numbers after export and import: $(cat first second)"
+refused 2 'not a language model\|only language models\|not trained by a recipe\|no run' checkpoint export nothing
+refused 2 'there is huggingface' checkpoint export bytes --format onnx
+refused 2 'layers 3' train gpt --data text --init-from hf --layers 3 --tokens bytes
+head -c 3000 hf/model.safetensors >cut
+mv cut hf/model.safetensors
+refused 2 'hf/model.safetensors' train gpt --data text --init-from hf --tokens bytes
+printf 'version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n' >hf/model.safetensors
+refused 2 'git lfs pull' train gpt --data text --init-from hf --tokens bytes
 
 # The run goes on with the same command only with the same text.
 sed 's/God/Gods/' text >longer
@@ -99,6 +138,8 @@ refused 3 'step 1' train gpt --data "$golden/tokens.bin" --init-from nan --devic
     refused 2 'no run "nowhere"' train gpt --data text --init-from nowhere
     refused 2 'did you mean --temperature' generate bytes --temprature 1
     refused 2 'token files' generate golden-1
-    refused 2 '3 were given\|one run' generate
+    refused 2 'one run' generate
+    refused 2 'temperature' generate bytes --temperature -1
+    refused 2 'max-tokens 0' generate bytes --max-tokens 0
 }
 [ $failures = 0 ]

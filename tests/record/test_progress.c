@@ -36,6 +36,10 @@ static void whole(void **state)
     assert_text(p, 0,
                 "epoch 1/3  step 120/704  loss 0.4313  accuracy 0.9100  top5 0.9900  "
                 "12.3k samples/s  ETA 0:42");
+    p.unit = "tokens";
+    assert_text(p, 0,
+                "epoch 1/3  step 120/704  loss 0.4313  accuracy 0.9100  top5 0.9900  "
+                "12.3k tokens/s  ETA 0:42");
     p = (ls__progress) { .step = 5, .epoch = 7.99, .loss = NAN, .rate = NAN, .eta = NAN };
     assert_text(p, 0, "epoch 8  step 5");
     p = (ls__progress) {
