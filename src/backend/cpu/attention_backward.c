@@ -24,11 +24,6 @@ typedef struct tile {
     float dots[TILE];   /* of a query's y with its gradient */
 } tile;
 
-static int64_t padded_width(const attention_shape *s)
-{
-    return (s->width + LANES - 1) / LANES * LANES;
-}
-
 size_t ls__cpu_attention_grad_scratch(const attention_shape *s)
 {
     int64_t padded = padded_width(s);
@@ -76,22 +71,31 @@ LS__CPU_CLONES static float dot(const float *a, const float *b, int64_t n)
     return total;
 }
 
-/* One vector of queries: scores become p, dp becomes ds. */
-LS__CPU_CLONES static void differentiate(float *p, float *ds, int64_t keys, const float *logsums,
-                                         const float *dots)
+/* Scores become p, and dp becomes ds. */
+LANES_INLINE void differentiate_each(float *p, float *ds, int64_t rows, const float *logsums,
+                                     const float *dots, const int n)
 {
-    lanes logsum, r, s, d;
-    lanes_load(&logsum, logsums);
-    lanes_load(&r, dots);
-    for (int64_t i = 0; i < keys; i++) {
-        lanes_load(&s, p + i * TILE);
-        lanes_load(&d, ds + i * TILE);
-        s = s - logsum;
-        lanes_exp_falling(&s);
-        d = s * (d - r);
-        lanes_store(p + i * TILE, &s);
-        lanes_store(ds + i * TILE, &d);
+    lanes logsum[PANEL_VECTORS], r[PANEL_VECTORS], s[PANEL_VECTORS], d[PANEL_VECTORS];
+    LANES_EACH(v, n) lanes_load(&logsum[v], logsums + v * LANES);
+    LANES_EACH(v, n) lanes_load(&r[v], dots + v * LANES);
+    for (int64_t i = 0; i < rows; i++, p += TILE, ds += TILE) {
+        LANES_EACH(v, n) lanes_load(&s[v], p + v * LANES);
+        LANES_EACH(v, n) s[v] = s[v] - logsum[v];
+        lanes_exp_falling_each(s, n);
+        LANES_EACH(v, n) lanes_load(&d[v], ds + v * LANES);
+        LANES_EACH(v, n) d[v] = s[v] * (d[v] - r[v]);
+        LANES_EACH(v, n) lanes_store(p + v * LANES, &s[v]);
+        LANES_EACH(v, n) lanes_store(ds + v * LANES, &d[v]);
     }
+}
+
+LS__CPU_CLONES static void differentiate(float *p, float *ds, int64_t rows, int64_t vectors,
+                                         const float *logsums, const float *dots)
+{
+    if (vectors == 4) differentiate_each(p, ds, rows, logsums, dots, 4);
+    if (vectors == 3) differentiate_each(p, ds, rows, logsums, dots, 3);
+    if (vectors == 2) differentiate_each(p, ds, rows, logsums, dots, 2);
+    if (vectors == 1) differentiate_each(p, ds, rows, logsums, dots, 1);
 }
 
 /* sums (keys, padded) += scores (keys, queries) rows (queries, padded) */
@@ -106,7 +110,7 @@ static void scatter(const attention_block *b, const tile *t, const float *scores
                                              .b_row = t->padded,
                                              .c = sums + (b->first + group) * t->padded,
                                              .c_row = t->padded,
-                                             .m = b->keys - group < size ? b->keys - group : size,
+                                             .m = group_keys(b, group, size),
                                              .k = t->count - vector * LANES,
                                              .vectors = t->padded / LANES,
                                              .add = true });
@@ -115,14 +119,16 @@ static void scatter(const attention_block *b, const tile *t, const float *scores
 static void differentiate_block(const attention_shape *s, tile *t, const attention_block *b,
                                 const float *keys, const float *values)
 {
-    ls__cpu_attention_scores(b, keys, s->row, s->width, t->queries, t->p);
-    ls__cpu_attention_scores(b, values, s->row, s->width, t->grads, t->ds);
-    for (int64_t v = 0; v < b->vectors; v++) {
-        int64_t at = v * LANES, seen = ls__cpu_attention_seen(b, v);
-        if (b->diagonal) ls__cpu_attention_hide(t->p + at, at, seen);
-        differentiate(t->p + at, t->ds + at, seen, t->logsum + at, t->dots + at);
+    ls__cpu_attention_scores(s, b, keys, t->queries, t->p);
+    ls__cpu_attention_scores(s, b, values, t->grads, t->ds);
+    if (b->diagonal) ls__cpu_attention_hide(b, t->p);
+    FOR_GROUPS(b, group, size, vector)
+    {
+        int64_t at = group * TILE + vector * LANES;
+        differentiate(t->p + at, t->ds + at, group_keys(b, group, size), b->vectors - vector,
+                      t->logsum + vector * LANES, t->dots + vector * LANES);
     }
-    ls__cpu_attention_gather(b, keys, s->row, s->width, t->ds, t->dq);
+    ls__cpu_attention_gather(s, b, keys, t->ds, t->dq);
     scatter(b, t, t->ds, t->query_rows, t->dk);
     scatter(b, t, t->p, t->grad_rows, t->dv);
 }

@@ -15,7 +15,6 @@ typedef struct tile {
     float *sums;         /* (width, TILE) of exp(score - largest) value */
     float largest[TILE]; /* score so far */
     float total[TILE];   /* of exp(score - largest) */
-    float shrink[TILE];  /* exp(largest before - largest now), of the block at hand */
 } tile;
 
 size_t ls__cpu_attention_scratch(const attention_shape *s)
@@ -23,54 +22,88 @@ size_t ls__cpu_attention_scratch(const attention_shape *s)
     return (size_t)(2 * s->width + KEYS) * TILE;
 }
 
-/* Scores of one vector of queries become exp(score - largest). True when the largest has grown. */
-LS__CPU_CLONES static bool exponentials(float *scores, int64_t keys, float *largest, float *total,
-                                        float *shrink)
+/* The largest of `rows` scores of each query, and of what is known already. */
+LANES_INLINE void raise_each(const float *scores, int64_t rows, float *largest, const int n)
 {
-    lanes most, before, sum, factor, s;
-    lanes_load(&before, largest);
-    most = before;
-    for (int64_t i = 0; i < keys; i++) {
-        lanes_load(&s, scores + i * TILE);
-        lanes_i32 larger = s > most;
-        lanes_choose(&most, &larger, &s);
-    }
-    factor = before - most;
-    lanes_exp_falling(&factor);
-    lanes_load(&sum, total);
-    sum = sum * factor;
-    for (int64_t i = 0; i < keys; i++) {
-        lanes_load(&s, scores + i * TILE);
-        s = s - most;
-        lanes_exp_falling(&s);
-        sum = sum + s;
-        lanes_store(scores + i * TILE, &s);
-    }
-    lanes_store(largest, &most);
-    lanes_store(total, &sum);
-    lanes_store(shrink, &factor);
-    return memcmp(&most, &before, sizeof most) != 0;
+    lanes most[PANEL_VECTORS], s;
+    LANES_EACH(v, n) lanes_load(&most[v], largest + v * LANES);
+    for (int64_t i = 0; i < rows; i++) LANES_EACH(v, n)
+        {
+            lanes_load(&s, scores + i * TILE + v * LANES);
+            lanes_i32 larger = s > most[v];
+            lanes_choose(&most[v], &larger, &s);
+        }
+    LANES_EACH(v, n) lanes_store(largest + v * LANES, &most[v]);
 }
 
-LS__CPU_CLONES static void shrink_sums(float *sums, int64_t width, const float *shrink)
+LS__CPU_CLONES static void raise_largest(const float *scores, int64_t rows, int64_t vectors,
+                                         float *largest)
 {
-    lanes factor, s;
-    lanes_load(&factor, shrink);
-    for (int64_t d = 0; d < width; d++) {
-        lanes_load(&s, sums + d * TILE);
+    if (vectors == 4) raise_each(scores, rows, largest, 4);
+    if (vectors == 3) raise_each(scores, rows, largest, 3);
+    if (vectors == 2) raise_each(scores, rows, largest, 2);
+    if (vectors == 1) raise_each(scores, rows, largest, 1);
+}
+
+/* Scores become exp(score - largest), which are added to total. */
+LANES_INLINE void exponentials_each(float *scores, int64_t rows, const float *largest, float *total,
+                                    const int n)
+{
+    lanes most[PANEL_VECTORS], sum[PANEL_VECTORS], s[PANEL_VECTORS];
+    LANES_EACH(v, n) lanes_load(&most[v], largest + v * LANES);
+    LANES_EACH(v, n) lanes_load(&sum[v], total + v * LANES);
+    for (int64_t i = 0; i < rows; i++, scores += TILE) {
+        LANES_EACH(v, n) lanes_load(&s[v], scores + v * LANES);
+        LANES_EACH(v, n) s[v] = s[v] - most[v];
+        lanes_exp_falling_each(s, n);
+        LANES_EACH(v, n) sum[v] = sum[v] + s[v];
+        LANES_EACH(v, n) lanes_store(scores + v * LANES, &s[v]);
+    }
+    LANES_EACH(v, n) lanes_store(total + v * LANES, &sum[v]);
+}
+
+LS__CPU_CLONES static void exponentials(float *scores, int64_t rows, int64_t vectors,
+                                        const float *largest, float *total)
+{
+    if (vectors == 4) exponentials_each(scores, rows, largest, total, 4);
+    if (vectors == 3) exponentials_each(scores, rows, largest, total, 3);
+    if (vectors == 2) exponentials_each(scores, rows, largest, total, 2);
+    if (vectors == 1) exponentials_each(scores, rows, largest, total, 1);
+}
+
+/* A vector of queries found larger scores: what it has summed shrinks. */
+LS__CPU_CLONES static void shrink(const float *before, const float *largest, float *total,
+                                  float *sums, int64_t width)
+{
+    lanes factor, most, s;
+    lanes_load(&factor, before);
+    lanes_load(&most, largest);
+    factor = factor - most;
+    lanes_exp_falling(&factor);
+    lanes_load(&s, total);
+    s = s * factor;
+    lanes_store(total, &s);
+    for (int64_t d = 0; d < width; d++, sums += TILE) {
+        lanes_load(&s, sums);
         s = s * factor;
-        lanes_store(sums + d * TILE, &s);
+        lanes_store(sums, &s);
     }
 }
 
 static void attend(tile *t, const attention_block *b, int64_t width)
 {
-    for (int64_t v = 0; v < b->vectors; v++) {
-        int64_t at = v * LANES, keys = ls__cpu_attention_seen(b, v);
-        if (b->diagonal) ls__cpu_attention_hide(t->scores + at, at, keys);
-        if (exponentials(t->scores + at, keys, t->largest + at, t->total + at, t->shrink + at))
-            shrink_sums(t->sums + at, width, t->shrink + at);
-    }
+    float before[TILE];
+    memcpy(before, t->largest, sizeof before);
+    if (b->diagonal) ls__cpu_attention_hide(b, t->scores);
+    FOR_GROUPS(b, group, size, vector)
+    raise_largest(t->scores + group * TILE + vector * LANES, group_keys(b, group, size),
+                  b->vectors - vector, t->largest + vector * LANES);
+    for (int64_t at = 0; at < b->vectors * LANES; at += LANES)
+        if (memcmp(before + at, t->largest + at, LANES * sizeof *before) != 0)
+            shrink(before + at, t->largest + at, t->total + at, t->sums + at, width);
+    FOR_GROUPS(b, group, size, vector)
+    exponentials(t->scores + group * TILE + vector * LANES, group_keys(b, group, size),
+                 b->vectors - vector, t->largest + vector * LANES, t->total + vector * LANES);
 }
 
 static void begin(tile *t, int64_t width)
@@ -108,9 +141,9 @@ void ls__cpu_attention_head(const attention_shape *s, const float *qkv, int64_t 
         begin(&t, width);
         attention_block b;
         for (int64_t key = 0; ls__cpu_attention_block(s, first, key, &b); key += KEYS) {
-            ls__cpu_attention_scores(&b, keys, s->row, width, t.queries, t.scores);
+            ls__cpu_attention_scores(s, &b, keys, t.queries, t.scores);
             attend(&t, &b, width);
-            ls__cpu_attention_gather(&b, values, s->row, width, t.scores, t.sums);
+            ls__cpu_attention_gather(s, &b, values, t.scores, t.sums);
         }
         finish(&t, s, first, y + first * s->heads * width + head * width,
                logsum ? logsum + head * s->tokens + first : NULL);

@@ -24,6 +24,12 @@ typedef struct attention_shape {
     float scale;
 } attention_shape;
 
+/* width rounded up to whole vectors. */
+static inline int64_t padded_width(const attention_shape *s)
+{
+    return (s->width + LANES - 1) / LANES * LANES;
+}
+
 /* Floats of scratch that a head takes, forward and backward. */
 size_t ls__cpu_attention_scratch(const attention_shape *s);
 size_t ls__cpu_attention_grad_scratch(const attention_shape *s);
@@ -51,11 +57,9 @@ typedef struct attention_block {
 bool ls__cpu_attention_block(const attention_shape *s, int64_t t, int64_t first,
                              attention_block *out);
 
-/* How many keys of the block some query of this vector sees. */
-int64_t ls__cpu_attention_seen(const attention_block *b, int64_t vector);
-/* On the diagonal, for the vector of queries whose first is `first`: keys from there on are hidden
- * from the queries before them (score -infinity). */
-void ls__cpu_attention_hide(float *scores, int64_t first, int64_t keys);
+/* On the diagonal: the score of a key that comes after the query becomes -infinity, in the groups
+ * that are computed. */
+void ls__cpu_attention_hide(const attention_block *b, float *scores);
 
 /* Loops over the parts of a block with the same vectors: groups of 16 keys on the diagonal,
  * else one. */
@@ -63,11 +67,17 @@ void ls__cpu_attention_hide(float *scores, int64_t first, int64_t keys);
     for (int64_t group = 0, vector = 0, size = (block)->diagonal ? LANES : (block)->keys;          \
          group < (block)->keys; group += size, vector += (block)->diagonal)
 
-/* scores (keys, TILE) = x (keys, width; rows of `row` floats) panel (width, TILE) */
-void ls__cpu_attention_scores(const attention_block *b, const float *x, int64_t row, int64_t width,
+static inline int64_t group_keys(const attention_block *b, int64_t group, int64_t size)
+{
+    return b->keys - group < size ? b->keys - group : size;
+}
+
+/* scores (keys, TILE) = x (tokens, width) panel (width, TILE); x: keys or values where they lie in
+ * qkv. Copying them together first was no gain. */
+void ls__cpu_attention_scores(const attention_shape *s, const attention_block *b, const float *x,
                               const float *panel, float *scores);
 /* sums (width, TILE) += x^T scores */
-void ls__cpu_attention_gather(const attention_block *b, const float *x, int64_t row, int64_t width,
+void ls__cpu_attention_gather(const attention_shape *s, const attention_block *b, const float *x,
                               const float *scores, float *sums);
 
 #endif

@@ -17,58 +17,48 @@ bool ls__cpu_attention_block(const attention_shape *s, int64_t t, int64_t first,
     return keys > 0 && (!s->causal || first <= t);
 }
 
-int64_t ls__cpu_attention_seen(const attention_block *b, int64_t vector)
-{
-    int64_t seen = (vector + 1) * LANES;
-    return b->diagonal && seen < b->keys ? seen : b->keys;
-}
-
-LS__CPU_CLONES void ls__cpu_attention_hide(float *scores, int64_t first, int64_t keys)
+LS__CPU_CLONES void ls__cpu_attention_hide(const attention_block *b, float *scores)
 {
     const lanes_i32 index = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
     const lanes hidden = LANES_OF(-INFINITY);
-    for (int64_t i = first; i < keys; i++) {
+    for (int64_t i = 0; i < b->keys; i++) {
+        float *at = scores + i * TILE + i / LANES * LANES;
+        lanes_i32 before = index < (lanes_i32) { 0 } + (int32_t)(i % LANES);
         lanes s;
-        lanes_i32 before = index < (lanes_i32) { 0 } + (int32_t)(i - first);
-        lanes_load(&s, scores + i * TILE);
+        lanes_load(&s, at);
         lanes_choose(&s, &before, &hidden);
-        lanes_store(scores + i * TILE, &s);
+        lanes_store(at, &s);
     }
 }
 
-static int64_t group_keys(const attention_block *b, int64_t group, int64_t size)
-{
-    return b->keys - group < size ? b->keys - group : size;
-}
-
-void ls__cpu_attention_scores(const attention_block *b, const float *x, int64_t row, int64_t width,
+void ls__cpu_attention_scores(const attention_shape *s, const attention_block *b, const float *x,
                               const float *panel, float *scores)
 {
     FOR_GROUPS(b, group, size, vector)
-    ls__cpu_panel_product(&(panel_product) { .a = x + (b->first + group) * row,
-                                             .a_row = row,
+    ls__cpu_panel_product(&(panel_product) { .a = x + (b->first + group) * s->row,
+                                             .a_row = s->row,
                                              .a_step = 1,
                                              .b = panel + vector * LANES,
                                              .b_row = TILE,
                                              .c = scores + group * TILE + vector * LANES,
                                              .c_row = TILE,
                                              .m = group_keys(b, group, size),
-                                             .k = width,
+                                             .k = s->width,
                                              .vectors = b->vectors - vector });
 }
 
-void ls__cpu_attention_gather(const attention_block *b, const float *x, int64_t row, int64_t width,
+void ls__cpu_attention_gather(const attention_shape *s, const attention_block *b, const float *x,
                               const float *scores, float *sums)
 {
     FOR_GROUPS(b, group, size, vector)
-    ls__cpu_panel_product(&(panel_product) { .a = x + (b->first + group) * row,
+    ls__cpu_panel_product(&(panel_product) { .a = x + (b->first + group) * s->row,
                                              .a_row = 1,
-                                             .a_step = row,
+                                             .a_step = s->row,
                                              .b = scores + group * TILE + vector * LANES,
                                              .b_row = TILE,
                                              .c = sums + vector * LANES,
                                              .c_row = TILE,
-                                             .m = width,
+                                             .m = s->width,
                                              .k = group_keys(b, group, size),
                                              .vectors = b->vectors - vector,
                                              .add = true });
