@@ -129,13 +129,13 @@ static json_t *config_of(const recipe_gpt *recipe)
     json_int_t positions = recipe->positions, vocabulary = recipe->vocabulary;
     double dropout = recipe->dropout;
     return json_pack("{s:[s], s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:n, s:s, s:f, s:f, s:f, "
-                     "s:f, s:f, s:b, s:s}",
+                     "s:f, s:f, s:b}",
                      "architectures", "GPT2LMHeadModel", "model_type", "gpt2", "torch_dtype",
                      "float32", "n_layer", layers, "n_head", heads, "n_embd", width, "n_positions",
                      positions, "n_ctx", positions, "vocab_size", vocabulary, "n_inner",
                      "activation_function", "gelu_new", "layer_norm_epsilon", 1e-5,
                      "initializer_range", 0.02, "embd_pdrop", dropout, "resid_pdrop", dropout,
-                     "attn_pdrop", 0.0, "tie_word_embeddings", 1, "task", "text-generation");
+                     "attn_pdrop", 0.0, "tie_word_embeddings", 1);
 }
 
 static ls_status write_config(const recipe_gpt *recipe, const char *folder)
