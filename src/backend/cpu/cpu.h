@@ -214,6 +214,8 @@ typedef struct cpu_builder {
     bool *unfinished;    /* (tensors) written by a finisher to come */
     int64_t large_bytes; /* of weights that are not for tiles (tile.c) */
     bool whole_linear;   /* linear layers run as whole steps */
+    struct cpu_head *heads; /* head.h */
+    int nheads;
     struct cpu_packed *packed;
     int npacked, packed_room;
     int step_room, buffer_room;

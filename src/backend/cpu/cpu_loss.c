@@ -2,6 +2,7 @@
  *
  * exp is our own, so that loops over many classes vectorize: Cody and Waite's reduction and a
  * polynomial, within 2 units of the last place of libm's; log, once per row, is libm's in fp64. */
+#include "backend/cpu/cpu_loss.h"
 #include "backend/cpu/integers.h"
 
 #include <math.h>
@@ -22,19 +23,23 @@ static int64_t targets_of(const cpu_call *call)
     return ls__cpu_extent_rows(call, &s->targets) * s->each;
 }
 
+bool ls__cpu_label_counts(const cpu_call *call, int64_t sample, int64_t label, int64_t classes)
+{
+    if (label >= 0 && label < classes) return true;
+    if (label == LS__LABEL_IGNORED) return false;
+    ls__cpu_note(call, "label", sample, label, classes);
+    return false;
+}
+
 static int64_t label_at(const loss *s, const void *labels, int64_t i)
 {
     return ls__cpu_integer(s->label, labels, i);
 }
 
-/* True when the label is a class; notes an impossible one. */
 static bool label_counts(const cpu_call *call, int64_t i, int64_t label)
 {
     const loss *s = call->step->state;
-    if (label >= 0 && label < s->classes) return true;
-    if (label == LS__LABEL_IGNORED) return false;
-    ls__cpu_note(call, "label", call->begin + i / s->per_sample, label, s->classes);
-    return false;
+    return ls__cpu_label_counts(call, call->begin + i / s->per_sample, label, s->classes);
 }
 
 /* --- exponentials --- */
@@ -63,8 +68,7 @@ static inline __attribute__((always_inline)) float exp_of(float x)
 
 enum { PARTS = 16 };
 
-/* The sum of exp(x - most) in sixteen parts, added in fp64. */
-LS__CPU_CLONES static double sum_exp(const float *x, int64_t n, float most)
+LS__CPU_CLONES double ls__cpu_sum_exp(const float *x, int64_t n, float most)
 {
     float part[PARTS] = { 0 };
     int64_t i = 0;
@@ -76,9 +80,30 @@ LS__CPU_CLONES static double sum_exp(const float *x, int64_t n, float most)
     return sum;
 }
 
-LS__CPU_CLONES static void softmax_grad(const float *x, int64_t n, float logsum, float g, float *dx)
+LS__CPU_CLONES void ls__cpu_scores_grad(const float *x, int64_t n, float logsum, float g, float *dx)
 {
     for (int64_t i = 0; i < n; i++) dx[i] = exp_of(x[i] - logsum) * g;
+}
+
+LS__CPU_CLONES float ls__cpu_largest(const float *x, int64_t n)
+{
+    float part[PARTS], most;
+    int nan = 0;
+    for (int l = 0; l < PARTS; l++) part[l] = x[0];
+    int64_t i = 0;
+    for (; i + PARTS <= n; i += PARTS) {
+        for (int l = 0; l < PARTS; l++) {
+            part[l] = x[i + l] > part[l] ? x[i + l] : part[l];
+            nan |= x[i + l] != x[i + l];
+        }
+    }
+    most = part[0];
+    for (int l = 1; l < PARTS; l++) most = part[l] > most ? part[l] : most;
+    for (; i < n; i++) {
+        most = x[i] > most ? x[i] : most;
+        nan |= x[i] != x[i];
+    }
+    return nan ? NAN : most;
 }
 
 /* NaN if there is one. */
@@ -103,17 +128,27 @@ static void run_cross_entropy(const cpu_call *call)
     const void *labels = ls__cpu_at(call, 1);
     float *losses = ls__cpu_at(call, 2), *weights = ls__cpu_at(call, 3),
           *logsum = ls__cpu_at(call, 4);
-    int64_t n = targets_of(call), where;
+    int64_t n = targets_of(call);
     for (int64_t i = 0; i < n; i++) {
         const float *x = scores + i * s->classes;
-        float most = largest(x, s->classes, &where);
-        double sum = (double)most + log(sum_exp(x, s->classes, most));
+        float most = ls__cpu_largest(x, s->classes);
+        double sum = (double)most + log(ls__cpu_sum_exp(x, s->classes, most));
         int64_t label = label_at(s, labels, i);
         bool counts = label_counts(call, i, label);
         logsum[i] = (float)sum;
         weights[i] = counts ? 1 : 0;
         losses[i] = counts ? (float)(sum - (double)x[label]) : 0;
     }
+}
+
+static void run_weights(const cpu_call *call)
+{
+    const loss *s = call->step->state;
+    const void *labels = ls__cpu_at(call, 0);
+    float *weights = ls__cpu_at(call, 1);
+    int64_t n = targets_of(call);
+    for (int64_t i = 0; i < n; i++)
+        weights[i] = label_counts(call, i, label_at(s, labels, i)) ? 1 : 0;
 }
 
 static void run_accuracy(const cpu_call *call)
@@ -149,7 +184,7 @@ static void run_cross_entropy_grad(const cpu_call *call)
             memset(row, 0, (size_t)s->classes * sizeof *row);
             continue;
         }
-        softmax_grad(scores + i * s->classes, s->classes, logsum[i], g[i], row);
+        ls__cpu_scores_grad(scores + i * s->classes, s->classes, logsum[i], g[i], row);
         row[label] -= g[i];
     }
 }
@@ -200,6 +235,16 @@ static ls_status scored(cpu_builder *b, const ls__node *node, void (*run)(const 
 ls_status ls__cpu_cross_entropy(cpu_builder *b, const cpu_task *task)
 {
     return scored(b, task->node, run_cross_entropy);
+}
+
+ls_status ls__cpu_target_weights(cpu_builder *b, const ls_tensor *labels, int64_t classes,
+                                 const ls_tensor *weights)
+{
+    bool tiled = ls__cpu_tiled(b, labels);
+    int buffers[2];
+    LS_TRY(ls__cpu_read(b, labels, CPU_PLAIN, &buffers[0]));
+    LS_TRY(ls__cpu_write(b, weights, CPU_PLAIN, tiled, &buffers[1]));
+    return add_loss(b, labels, classes, labels->type, run_weights, tiled, false, buffers, 2);
 }
 
 ls_status ls__cpu_accuracy(cpu_builder *b, const cpu_task *task)

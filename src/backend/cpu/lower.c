@@ -1,5 +1,5 @@
 /* From nodes to steps: which function lowers which operation, and which nodes become one step. */
-#include "backend/cpu/cpu.h"
+#include "backend/cpu/head.h"
 
 typedef struct kernel {
     const ls_op *op;
@@ -208,9 +208,12 @@ static ls_status keep_results(cpu_builder *b)
 
 ls_status ls__cpu_lower(cpu_builder *b)
 {
+    bool done;
     find_partners(b);
+    LS_TRY(ls__cpu_find_heads(b));
     for (int i = 0; i < b->nnodes; i++) {
-        if (!b->absorbed[i]) LS_TRY(lower_node(b, i));
+        LS_TRY(ls__cpu_lower_head(b, i, &done));
+        if (!done && !b->absorbed[i]) LS_TRY(lower_node(b, i));
         forget_reads(b, &b->nodes[i]);
     }
     LS_TRY(keep_results(b));

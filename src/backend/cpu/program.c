@@ -108,6 +108,7 @@ void ls__cpu_builder_free(cpu_builder *b)
     ls__free(b->slot);
     ls__free(b->partner);
     ls__free(b->absorbed);
+    ls__free(b->heads);
     ls__free(b->packed);
 }
 
