@@ -109,31 +109,40 @@ LS_NODISCARD ls_status ls_dataset_images(const char *folder, int channels, int s
 LS_NODISCARD ls_status ls_dataset_images_with(const char *folder, int channels, int size,
                                               const ls_image_options *options, ls_dataset **out);
 
-/* What a table's columns mean: learnt from a CSV file, saved with a run, applied to other files. */
+/* What a table's columns mean: learnt from a CSV file, saved with a run, applied to other files. A
+ * column whose values are all numbers is one of numbers (in files with semicolons a comma is a decimal
+ * point too), any other one of categories. No value: "", NA, N/A, NaN, null, ?. */
 typedef struct ls_table_schema ls_table_schema;
 typedef struct ls_table_options {
     const char *target;     /* the column to predict; NULL = the last */
     const char *drop;       /* columns to leave out, "id,name"; NULL = none */
     const char *categories; /* columns of categories although they look like numbers; NULL = none */
-    int64_t hash_above; /* a column with more different texts is hashed into so many buckets; 0 =
-                               1000 */
-    bool classify;      /* the target is a class although it looks like a number */
+    int64_t hash_above;     /* a column with more different texts is hashed into so many buckets;
+                               0 = 1000 */
+    bool classify;          /* the target is a class although it looks like a number */
 } ls_table_options;
+/* Errors name file, line and column; a name in the options that is no column is LS_ERR_CONFIG. */
 LS_NODISCARD ls_status ls_table_schema_learn(const char *path, const ls_table_options *options,
                                              ls_table_schema **out);
 LS_NODISCARD ls_status ls_table_schema_load(const char *path, ls_table_schema **out);
+/* JSON, written beside and renamed. */
 LS_NODISCARD ls_status ls_table_schema_save(const ls_table_schema *schema, const char *path);
 void ls_table_schema_destroy(ls_table_schema *schema);
-int ls_table_numbers(const ls_table_schema *schema); /* columns of numbers, each with a flag for
-                                                          missing values */
-int ls_table_categories(const ls_table_schema *schema, const int64_t **sizes); /* values of each */
-int64_t ls_table_classes(const ls_table_schema *schema); /* of the target; 0 = a number */
-const char *ls_table_class(const ls_table_schema *schema, int64_t i); /* "setosa" */
+/* Columns of numbers, each with a flag for missing values. */
+int ls_table_numbers(const ls_table_schema *schema);
+/* Columns of categories, and how many values each has. sizes may be NULL. */
+int ls_table_categories(const ls_table_schema *schema, const int64_t **sizes);
+const char *ls_table_target(const ls_table_schema *schema); /* the column's name */
+int64_t ls_table_classes(const ls_table_schema *schema);    /* of the target; 0 = a number */
+/* "setosa"; NULL for a number that is no class. */
+const char *ls_table_class(const ls_table_schema *schema, int64_t i);
 /* A target in its own unit = scaled * deviation + mean. */
 void ls_table_target_scale(const ls_table_schema *schema, double *mean, double *deviation);
-/* RFC 4180 with a header line: fields "numbers" (2 n) f32, standardized, 0 where missing, then the
- * flags; "categories" (m) i32, 0 = missing or never seen; "target" () i32 of a class, f32
- * standardized of a number. Fields without columns are left out. */
+/* RFC 4180 with a header line, fields between commas, semicolons or tabs: fields "numbers" (2 n) f32,
+ * standardized, 0 where missing, then the flags; "categories" (m) i32, 0 = missing or never seen;
+ * "target" () i32 of a class, f32 standardized of a number. Fields without columns are left out, and
+ * "target" where the file has no such column. Columns are found by name; others are not looked at.
+ * Held in memory, four bytes a value. */
 LS_NODISCARD ls_status ls_dataset_table(const char *path, const ls_table_schema *schema,
                                         ls_dataset **out);
 
