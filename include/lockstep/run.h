@@ -137,8 +137,8 @@ typedef struct ls_run_result {
     /* XXH3-64 of all parameters' bytes in the order of their names, without running statistics. */
     uint64_t weights_xxh3;
     /* Most resident memory of any rank's process so far, shared memory that it touched included
-     * (getrusage's ru_maxrss). */
-    int64_t peak_rss_bytes;
+     * (getrusage's ru_maxrss); and what was predicted before the first step, 0 = there was none. */
+    int64_t peak_rss_bytes, memory_predicted_bytes;
     /* folder holds profile.json (lockstep.profile/1) and trace.json (for Perfetto or
      * chrome://tracing) of this start: time, GFLOP/s and GB/s of rank 0 by operation. */
     bool profiled;

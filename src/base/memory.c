@@ -109,6 +109,34 @@ void ls__unmap(void *p, size_t nbytes)
     if (p) munmap(p, mapped_size(nbytes));
 }
 
+/* --- taking pages --- */
+
+enum { PIECE = 64 << 20 }; /* whole huge pages */
+
+typedef struct pages {
+    char *p;
+    size_t nbytes;
+} pages;
+
+static void take(void *context, int64_t piece)
+{
+    const pages *all = context;
+    size_t begin = (size_t)piece * PIECE;
+    size_t n = all->nbytes - begin < PIECE ? all->nbytes - begin : PIECE;
+    if (madvise(all->p + begin, n, MADV_POPULATE_WRITE) == 0) return;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE); /* kernels before 5.14 */
+    volatile char *at = all->p + begin;
+    for (size_t i = 0; i < n; i += page) at[i] = at[i];
+}
+
+void ls__map_populate(void *p, size_t nbytes, ls__parallel_fn *parallel)
+{
+    pages all = { p, nbytes };
+    if (!p || nbytes == 0) return;
+    (parallel ? parallel : ls__parallel_serial)((int64_t)((nbytes + PIECE - 1) / PIECE), take,
+                                                &all);
+}
+
 void ls__map_shrink(void *p, size_t from, size_t to)
 {
     size_t before = mapped_size(from), after = mapped_size(to);

@@ -72,6 +72,7 @@ typedef struct ls__checkpointer_options {
     const char *monitor; /* the metric's name; only checkpoints of the same one are compared; NULL
                             = none is named */
     bool higher_is_better;
+    bool seldom; /* no save is planned: memory for one is taken when it comes */
 } ls__checkpointer_options;
 
 /* [all] Everything in options is copied. Starts the thread that writes; it first touches its

@@ -15,19 +15,13 @@
 #include "base/memory.h"
 #include "checkpoint/checkpoint_internal.h"
 
-enum { PAGE = 4096, DEFAULT_TIMEOUT_MS = 300000 };
+enum { DEFAULT_TIMEOUT_MS = 300000 };
 
 /* --- the thread --- */
 
-static void touch(char *buffer, size_t nbytes)
-{
-    if (nbytes == 0 || madvise(buffer, nbytes, MADV_POPULATE_WRITE) == 0) return;
-    for (size_t i = 0; i < nbytes; i += PAGE) ((volatile char *)buffer)[i] = 0; /* before 5.14 */
-}
-
 static void prepare(ls__checkpointer *c)
 {
-    touch(c->buffer, c->layout.buffer_bytes);
+    if (!c->options.seldom) ls__map_populate(c->buffer, c->layout.buffer_bytes, NULL);
     if (c->options.rank != 0) return;
     if (ls__checkpoint_clean(c->options.fs, c->folder) != LS_OK)
         ls__log(LS__LOG_WARN, "what an interrupted save left is not removed: %s", ls_error_text());

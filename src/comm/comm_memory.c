@@ -9,10 +9,11 @@
 #include "base/memory.h"
 #include "comm/work.h"
 
-static ls_status reserve_alone(size_t nbytes, ls__allocation *out)
+static ls_status reserve_alone(size_t nbytes, size_t touched, ls__allocation *out)
 {
     out->stride = ls__round_up(nbytes, LS__PAGE);
     out->base = ls__map(out->stride);
+    ls__map_populate(out->base, touched, NULL);
     return out->base ? LS_OK : LS_ERR_MEMORY;
 }
 
@@ -61,7 +62,7 @@ ls_status ls__comm_reserve(ls_comm *comm, size_t nbytes, size_t touched, const l
     *out = (ls__allocation) { 0 };
     if (comm->broken != LS_OK) return ls__comm_broken(comm);
     LS_TRY(ls__works_finish(comm));
-    if (comm->size == 1) return status == LS_OK ? reserve_alone(nbytes, out) : status;
+    if (comm->size == 1) return status == LS_OK ? reserve_alone(nbytes, touched, out) : status;
     size_t stride = ls__round_up(nbytes, LS__PAGE), total = stride * (size_t)comm->size;
     uint64_t offset;
     LS_TRY(find_space(comm, stride, call, &offset));

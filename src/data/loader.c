@@ -216,7 +216,7 @@ static size_t aligned(size_t nbytes)
     return (nbytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* One mapping holds all slots' buffers; the kernel hands out its pages when they are first written. */
+/* One mapping holds all slots' buffers. In training its pages are taken now, not in a step. */
 static ls_status make_slots(ls__loader *l, int nslots)
 {
     const ls_dataset *d = l->dataset;
@@ -235,6 +235,7 @@ static ls_status make_slots(ls__loader *l, int nslots)
     l->memory = ls__map(l->memory_size);
     l->slots = ls__alloc((size_t)nslots, sizeof *l->slots);
     if (!l->memory || !l->slots) return LS_ERR_MEMORY;
+    if (l->options.training) ls__map_populate(l->memory, l->memory_size, NULL);
     uint8_t *at = l->memory;
     for (int i = 0; i < nslots; i++) {
         slot *s = &l->slots[i];
@@ -301,4 +302,9 @@ void ls__loader_destroy(ls__loader *l)
     ls__free(l->nbytes);
     ls__free(l->threads);
     ls__free(l);
+}
+
+int64_t ls__loader_bytes(const ls__loader *loader)
+{
+    return (int64_t)loader->memory_size;
 }

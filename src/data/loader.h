@@ -55,5 +55,6 @@ ls_status ls__loader_create(const ls__loader_options *options, ls__loader **out)
 ls_status ls__loader_next(ls__loader *loader, ls__loader_batch *out, bool *more);
 /* At any time; waits for reads in progress. */
 void ls__loader_destroy(ls__loader *loader);
+int64_t ls__loader_bytes(const ls__loader *loader); /* of its buffers */
 
 #endif

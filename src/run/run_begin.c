@@ -147,6 +147,7 @@ static void tell_start(const ls_run *run)
         ls__log(LS__LOG_INFO, "run %s resumes from step %" PRId64 ", epoch %.2f (%s)", name,
                 run->step, (double)run->position / (double)run->length, run->resumed_path);
     tell_cut(run);
+    ls__run_memory_tell(run);
 }
 
 static void tell_finished(const ls_run *run)
@@ -172,9 +173,13 @@ static ls_status start_records(ls_run *run)
 
 static void begin_running(ls_run *run)
 {
+    int64_t activations = 0;
     run->start_step = run->step;
     ls_status status = make_loader(run);
     if (status == LS_OK) status = ls__run_checkpointer_make(run);
+    if (status == LS_OK && run->model.prepare)
+        status = run->model.prepare(run->model.user, run, &activations);
+    if (status == LS_OK) ls__run_memory_plan(run, activations);
     if (status == LS_OK) status = start_records(run);
     if (status != LS_OK) ls__run_fail(run, status);
     if (!ls__run_meet(run)) return;
@@ -201,6 +206,7 @@ void ls__run_begin(ls_run *run)
     status = load_or_init(run);
     if (status != LS_OK) ls__run_fail(run, status);
     if (!ls__run_meet(run)) return;
+    run->loaded = true;
     ls__space_copy_out(run->space);
     if (is_finished(run)) {
         run->reason = LS_STOP_FINISHED_BEFORE;

@@ -75,6 +75,7 @@ ls_status ls_run_create(ls_world *world, ls_dataset *train, const ls_run_options
     run->rank = ls_world_rank(world);
     run->size = ls_world_size(world);
     run->train = train;
+    ls__run_memory_begin(run);
     ls_status status = ls__share_failure(run->comm, fill(run, options), NULL, NULL);
     if (status == LS_OK) status = ls__run_open(run);
     if (status == LS_OK) {

@@ -78,6 +78,7 @@ static void local_result(ls_run *run, ls_run_result *out)
         .micro_batches = run->micro_batches,
         .best = run->best.monitor ? run->best.best : NAN,
         .peak_rss_bytes = own_peak_bytes(),
+        .memory_predicted_bytes = run->memory.predicted,
         .profiled = run->profiled,
     };
     snprintf(out->name, sizeof out->name, "%s", run->folder.name);
@@ -99,11 +100,22 @@ static void common_result(ls_run *run, ls_run_result *out)
     if (!ok) ls__run_fail(run, LS_ERR_MEMORY);
     if (run->rank == 0) find_best(run, out->best_checkpoint);
     if (!ls__run_meet(run)) return;
-    ls_status status = ls_comm_all_reduce(run->comm, &out->peak_rss_bytes, &out->peak_rss_bytes, 1,
-                                          LS_DTYPE_I64, LS_REDUCE_MAX);
+    int64_t most[] = { out->peak_rss_bytes, out->memory_predicted_bytes };
+    ls_status status = ls_comm_all_reduce(run->comm, most, most, 2, LS_DTYPE_I64, LS_REDUCE_MAX);
+    out->peak_rss_bytes = run->memory.peak = most[0];
+    out->memory_predicted_bytes = most[1];
     if (status == LS_OK)
         status = ls_comm_broadcast(run->comm, out->best_checkpoint, LS_PATH_MAX, LS_DTYPE_U8, 0);
     if (status != LS_OK) ls__run_fail_shared(run, status);
+}
+
+/* The model gets a copy of what was learned: in memory that the optimizer leaves. */
+static void keep_model(ls_run *run)
+{
+    if (!run->model.keep || !run->loaded) return;
+    ls__space_release_states(run->space);
+    ls_status status = run->model.keep(run->model.user, ls__space_params(run->space));
+    if (status != LS_OK) ls__run_fail(run, status);
 }
 
 static const char *final_status(const ls_run *run)
@@ -136,6 +148,7 @@ ls_status ls_run_finish(ls_run *run, ls_run_result *out)
     if (run->reason != LS_STOP_FINISHED_BEFORE) finish_saves(run);
     local_result(run, out);
     if (!run->shared) common_result(run, out);
+    keep_model(run);
     tell_end(run);
     ls_status status = run->status;
     char text[sizeof run->text];

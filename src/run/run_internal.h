@@ -74,6 +74,20 @@ void ls__run_profile_trace(ls_run *run, bool tracing);
 /* The run's result says that it was profiled. The answer is the run's. */
 const ls__spent *ls__run_profile_end(ls_run *run);
 
+/* A model's part in a run; each may be NULL. */
+typedef struct ls__run_model {
+    void *user;
+    /* Before the first step: graphs for this rank's micro-batches (ls__run_batch_sizes) are
+     * compiled, so that no step does; *activations in bytes. */
+    ls_status (*prepare)(void *user, ls_run *run, int64_t *activations);
+    /* At the end, when the optimizer's memory is given back: copies what the run has learned. */
+    ls_status (*keep)(void *user, const float *params);
+} ls__run_model;
+void ls__run_with_model(ls_run *run, const ls__run_model *model);
+/* The different numbers of samples of this rank's micro-batches, the largest first; how many. */
+enum { LS__BATCH_SIZES_MAX = 4 };
+int ls__run_batch_sizes(const ls_run *run, int64_t sizes[LS__BATCH_SIZES_MAX]);
+
 /* Time that is not a step's. */
 double ls__run_pause_begin(ls_run *run);
 void ls__run_pause_end(ls_run *run, double began);

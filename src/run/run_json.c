@@ -54,14 +54,15 @@ static json_t *document(ls_run *run, const char *status)
     if (!configuration) return NULL;
     return json_pack(
         "{s:s, s:s, s:o, s:s, s:s?, s:s, s:s, s:{s:s, s:s}, s:i, s:i, s:i, s:i, s:I, s:I, s:o?, "
-        "s:o, s:s?}",
+        "s:o, s:s?, s:I, s:o?}",
         "name", run->folder.name, "status", status, "argv", argv_json(run), "version", ls_version(),
         "git", git[0] ? git : NULL, "host", host, "devices", ls__world_devices(run->world)->text,
         "cpu", "model", cpus->model, "isa", cpus->isa, "world_size", run->size, "threads",
         ls_world_threads(run->world), "micro_batches", run->micro_batches, "evaluation_chunk",
         (int)LS__EVALUATION_CHUNK, "step", (json_int_t)run->step, "pid", (json_int_t)getpid(),
         "options", ls__options_json(ls__world_options(run->world)), "configuration", configuration,
-        "started", started);
+        "started", started, "memory_predicted_bytes", (json_int_t)run->memory.predicted,
+        "peak_rss_bytes", run->memory.peak ? json_integer(run->memory.peak) : NULL);
 }
 
 void ls__run_json(ls_run *run, const char *status)

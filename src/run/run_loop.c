@@ -192,6 +192,11 @@ const ls_run_options *ls__run_options(const ls_run *run)
     return &run->settings.options;
 }
 
+void ls__run_with_model(ls_run *run, const ls__run_model *model)
+{
+    run->model = *model;
+}
+
 ls_dataset *ls__run_train(const ls_run *run)
 {
     return run->train;

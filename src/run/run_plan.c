@@ -66,3 +66,27 @@ bool ls__run_plan_batch(void *user, int64_t k, int64_t *begin, int64_t *count)
     *begin += plan->position + step * batch;
     return true;
 }
+
+static void add_size(int64_t samples, int64_t sizes[LS__BATCH_SIZES_MAX], int *n)
+{
+    int at = *n;
+    for (int i = 0; i < *n; i++)
+        if (sizes[i] == samples) return;
+    if (samples == 0 || *n == LS__BATCH_SIZES_MAX) return;
+    for (; at > 0 && sizes[at - 1] < samples; at--) sizes[at] = sizes[at - 1];
+    sizes[at] = samples;
+    *n += 1;
+}
+
+int ls__run_batch_sizes(const ls_run *run, int64_t sizes[LS__BATCH_SIZES_MAX])
+{
+    const ls__run_plan *plan = &run->plan;
+    int64_t batch = plan->cut.batch, left = plan->samples - plan->position;
+    int n = 0;
+    for (int s = plan->begin; s < plan->end; s++) {
+        int64_t begin, end;
+        ls__cut_micro_batch(&plan->cut, left < batch ? left : batch, s, &begin, &end);
+        add_size(end - begin, sizes, &n);
+    }
+    return n;
+}

@@ -31,14 +31,16 @@ static json_t *values_json(const ls_values *values)
 static char *document(const ls_run_result *r, const ls_values *test)
 {
     json_t *json = json_pack(
-        "{s:s, s:s, s:i, s:i, s:I, s:I, s:s, s:o, s:o, s:f, s:{s:f, s:f}, s:o, s:I, s:o, s:s, s:s}",
+        "{s:s, s:s, s:i, s:i, s:I, s:I, s:s, s:o, s:o, s:f, s:{s:f, s:f}, s:o, s:I, s:I, s:o, s:s, "
+        "s:s}",
         "schema", "lockstep.fit/1", "run", r->name, "world_size", r->world_size, "micro_batches",
         r->micro_batches, "steps", (json_int_t)r->steps, "epochs", (json_int_t)r->epochs,
         "stop_reason", ls_stop_reason_name(r->reason), "train", values_json(&r->train), "val",
         values_json(&r->val), "samples_per_s", r->samples_per_s, "step_ms", "median",
         r->step_ms_median, "p95", r->step_ms_p95, "weights_xxh3", ls__json_u64(r->weights_xxh3),
-        "peak_rss_bytes", (json_int_t)r->peak_rss_bytes, "best", ls__json_double(r->best),
-        "best_checkpoint", r->best_checkpoint, "folder", r->folder);
+        "peak_rss_bytes", (json_int_t)r->peak_rss_bytes, "memory_predicted_bytes",
+        (json_int_t)r->memory_predicted_bytes, "best", ls__json_double(r->best), "best_checkpoint",
+        r->best_checkpoint, "folder", r->folder);
     if (json && r->unit.name[0]) {
         char key[32];
         snprintf(key, sizeof key, "%s_per_s", r->unit.name);
@@ -81,6 +83,15 @@ static void put_speed(ls__text *out, const ls_run_result *r)
                  r->world_size == 1 ? "" : "s", r->step_ms_median);
 }
 
+static void put_memory(ls__text *out, const ls_run_result *r)
+{
+    char peak[32], predicted[32];
+    if (r->memory_predicted_bytes == 0) return;
+    ls__text_add(out, "memory  %s at most%s, %s predicted\n",
+                 ls__megabytes(r->peak_rss_bytes, peak), r->world_size > 1 ? " on a device" : "",
+                 ls__megabytes(r->memory_predicted_bytes, predicted));
+}
+
 static char *summary(const ls_run_result *r, const ls_values *test)
 {
     ls__text text = { 0 };
@@ -89,6 +100,7 @@ static char *summary(const ls_run_result *r, const ls_values *test)
     put_values(&text, "val", &r->val);
     put_values(&text, "test", test);
     if (r->samples_per_s > 0) put_speed(&text, r);
+    put_memory(&text, r);
     ls__text_add(&text, "folder  %s\n", r->folder);
     if (r->best_checkpoint[0]) ls__text_add(&text, "best    %s\n", r->best_checkpoint);
     json_t *profile = ls__profile_read(r);

@@ -29,6 +29,7 @@ ls_status ls__run_checkpointer_make(ls_run *run)
         .keep_best = o->checkpoint.keep_best,
         .monitor = run->best.monitor,
         .higher_is_better = run->best.mode == LS_MODE_MAX,
+        .seldom = !ls__run_saves(run),
     };
     return ls__checkpointer_create(&options, &run->checkpointer);
 }

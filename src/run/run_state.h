@@ -75,6 +75,15 @@ typedef struct ls__evaluation {
     double began;
 } ls__evaluation;
 
+/* Bytes of this rank's process, but for what is of_all ranks. */
+typedef struct ls__run_memory {
+    int64_t resident; /* when the run was created */
+    int64_t parameters, gradients, optimizer, snapshot, batches, activations;
+    int64_t gradients_of_all, optimizer_of_all;
+    int64_t predicted; /* the sum; 0 = there is no step to come */
+    int64_t peak;      /* of all ranks, once the run is over */
+} ls__run_memory;
+
 typedef struct ls__stopwatch {
     double mark;   /* when the step that is running began */
     double paused; /* of it: validation and saves */
@@ -145,6 +154,9 @@ struct ls_run {
     ls__stopwatch watch;
     ls__spent spent;
     bool profiled; /* profile.json is of this start */
+    bool loaded;   /* the space holds what a checkpoint or the model gave */
+    ls__run_memory memory;
+    ls__run_model model;
 
     ls_status status;
     bool shared; /* every rank knows the failure */
@@ -196,6 +208,14 @@ ls_status ls__trainer_json_restore(ls_run *run);
 
 /* --- run_json.c --- */
 void ls__run_json(ls_run *run, const char *status); /* rank 0: writes run.json */
+
+/* --- run_memory.c --- */
+void ls__run_memory_begin(ls_run *run);
+/* Before the first step; activations: this rank's, of the largest graph. */
+void ls__run_memory_plan(ls_run *run, int64_t activations);
+void ls__run_memory_tell(const ls_run *run);
+bool ls__run_saves(const ls_run *run);             /* not only at a stop by signal */
+char *ls__megabytes(int64_t nbytes, char out[32]); /* "312 MB" */
 
 /* --- stopwatch.c --- */
 ls_status ls__stopwatch_make(ls__stopwatch *watch);

@@ -131,7 +131,7 @@ done:
     return status;
 }
 
-static ls_status make_states(ls_space *space)
+static ls_status make_states(ls_space *space, ls__parallel_fn *parallel)
 {
     space->nranges = ls__exchange_owned(space->exchange, &space->ranges);
     size_t n = (size_t)space->nranges;
@@ -150,6 +150,7 @@ static ls_status make_states(ls_space *space)
     for (int i = 0; i < space->nstates; i++) {
         space->states[i] = ls__map((size_t)space->state_count * sizeof(float));
         if (!space->states[i]) return LS_ERR_MEMORY;
+        ls__map_populate(space->states[i], (size_t)space->state_count * sizeof(float), parallel);
     }
     if (!space->kind->whole_tensors) return LS_OK;
     space->whole = ls__alloc((size_t)(largest ? largest : 1), sizeof(float));
@@ -178,7 +179,7 @@ ls_status ls__space_create_described(ls_run *run, const ls__space_description *d
     LS_TRY_GOTO(check_states(space), status, failed);
     LS_TRY_GOTO(copy_tensors(space, description), status, failed);
     LS_TRY_GOTO(make_exchange(space, description->parallel), status, failed);
-    LS_TRY_GOTO(make_states(space), status, failed);
+    LS_TRY_GOTO(make_states(space, description->parallel), status, failed);
     LS_TRY_GOTO(check_memory(space, ls__exchange_gradient_bytes(space->exchange)), status, failed);
     run->space = *out = space;
     return LS_OK;
@@ -218,12 +219,19 @@ ls_status ls__space_create_by_hand(ls_run *run, const ls_param_spec *params, int
     return (*out)->grads ? LS_OK : LS_ERR_MEMORY; /* freed with the run */
 }
 
+void ls__space_release_states(ls_space *space)
+{
+    for (int i = 0; space->states && i < space->nstates; i++) {
+        ls__unmap(space->states[i], (size_t)space->state_count * sizeof(float));
+        space->states[i] = NULL;
+    }
+}
+
 void ls__space_destroy(ls_space *space)
 {
     if (!space) return;
     ls__exchange_destroy(space->exchange);
-    for (int i = 0; space->states && i < space->nstates; i++)
-        ls__unmap(space->states[i], (size_t)space->state_count * sizeof(float));
+    ls__space_release_states(space);
     for (int i = 0; i < space->ntensors; i++) ls__free((char *)(uintptr_t)space->tensors[i].name);
     ls__unmap(space->grads, (size_t)space->count * sizeof(float));
     ls__free(space->states);

@@ -50,7 +50,8 @@ struct ls_space {
 };
 
 /* --- space_create.c --- */
-void ls__space_destroy(ls_space *space); /* [all] NULL is fine */
+void ls__space_destroy(ls_space *space);        /* [all] NULL is fine */
+void ls__space_release_states(ls_space *space); /* no step is to come */
 /* Rank 0's first values, when no checkpoint is loaded; and the caller's array after a load. */
 void ls__space_init(ls_space *space, uint64_t seed);
 void ls__space_copy_out(ls_space *space);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/memory.h"
 #include "run/share.h"
 #include "trainer/model_internal.h"
 
@@ -34,9 +35,44 @@ static ls_status check_model(const fit *f, ls_run_options *options)
     return LS_OK;
 }
 
+/* This rank's chunks of a validation: all of one size, but for the last of all. */
+static ls_status prepare_validation(const fit *f)
+{
+    const ls_world *world = f->model->world;
+    ls__chunks chunks =
+        ls__chunks_of(ls_dataset_length(f->val), ls_world_rank(world), ls_world_size(world));
+    ls__built *built;
+    if (chunks.end == chunks.first) return LS_OK;
+    LS_TRY(ls__model_build(f->model, LS_STAGE_EVALUATE, ls__chunk_samples(&chunks, chunks.first),
+                           f->val, true, &built));
+    return ls__model_build(f->model, LS_STAGE_EVALUATE, ls__chunk_samples(&chunks, chunks.end - 1),
+                           f->val, true, &built);
+}
+
+/* Validation may take more memory than a step. The model's own copy of its weights would only lie
+ * there: they are in the space by now, and come back at the end. */
+static ls_status prepare(void *user, ls_run *run, int64_t *activations)
+{
+    fit *f = user;
+    ls_model *model = f->model;
+    if (f->val && ls__run_options(run)->validate_every.steps != LS_NONE)
+        LS_TRY(prepare_validation(f));
+    LS_TRY(ls__model_prepare(model, run, activations));
+    ls__unmap(model->values, (size_t)model->count * sizeof(float));
+    model->values = NULL;
+    return LS_OK;
+}
+
+static ls_status keep(void *user, const float *params)
+{
+    return ls__model_keep(((fit *)user)->model, params);
+}
+
 static ls_status make_space(fit *f)
 {
+    ls__run_model model = { .user = f, .prepare = prepare, .keep = keep };
     LS_TRY(ls__model_space(f->model, f->run, &f->space));
+    ls__run_with_model(f->run, &model);
     if (ls__run_options(f->run)->profile) LS_TRY(ls__fit_profile_begin(f->model, f->run));
     LS_TRY(declare(f, LS_STAGE_TRAIN, f->train, "train"));
     return f->val ? declare(f, LS_STAGE_EVALUATE, f->val, "val") : LS_OK;
@@ -92,7 +128,6 @@ ls_status ls_fit(ls_model *model, ls_dataset *train, ls_dataset *val, const ls_r
     if (status != LS_OK && f.run) ls__run_fail_shared(f.run, status);
     if (status == LS_OK) {
         loop(&f);
-        latch(&f, ls__model_keep(model, ls__space_params(f.space)));
         if (ls__run_options(f.run)->profile) latch(&f, ls__fit_profile_end(model, f.run));
     }
     return f.run ? ls_run_finish(f.run, out) : status;

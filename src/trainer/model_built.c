@@ -82,6 +82,7 @@ static ls_status compile(ls_model *model, ls__built *b)
     model->arena = ls__map(nbytes);
     if (!model->arena) return LS_ERR_MEMORY;
     model->arena_bytes = nbytes;
+    ls__map_populate(model->arena, nbytes, model->backend->parallel);
     return LS_OK;
 }
 

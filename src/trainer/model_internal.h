@@ -108,6 +108,8 @@ void ls__loaded_free(ls__loaded *loaded);
 
 /* --- space_of_model.c --- */
 ls_status ls__model_space(ls_model *model, ls_run *run, ls_space **out); /* [all] */
+/* The run's model.prepare; user is the model. */
+ls_status ls__model_prepare(void *user, ls_run *run, int64_t *activations);
 
 /* --- evaluate.c --- */
 /* [all] Every sample of data once. params: the flat space. out, modes: (LS_VALUES_MAX) values and

@@ -17,6 +17,18 @@ static void take_precision(ls_model *model, ls_run *run)
             model->backend->description);
 }
 
+ls_status ls__model_prepare(void *user, ls_run *run, int64_t *activations)
+{
+    ls_model *model = user;
+    ls__built *built;
+    int64_t sizes[LS__BATCH_SIZES_MAX];
+    int n = ls__run_batch_sizes(run, sizes);
+    for (int i = 0; i < n; i++)
+        LS_TRY(ls__model_build(model, LS_STAGE_TRAIN, sizes[i], ls__run_train(run), true, &built));
+    *activations = (int64_t)model->arena_bytes;
+    return LS_OK;
+}
+
 ls_status ls__model_space(ls_model *model, ls_run *run, ls_space **out)
 {
     take_precision(model, run);
@@ -28,6 +40,7 @@ ls_status ls__model_space(ls_model *model, ls_run *run, ls_space **out)
         .user = model,
         .parallel = model->backend->parallel,
     };
+    ls__run_with_model(run, &(ls__run_model) { .user = model, .prepare = ls__model_prepare });
     return ls__space_create_described(run, &description, out);
 }
 
