@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "base/memory.h"
 #include "data/dataset_internal.h"
-#include "data/table.h"
+#include "data/table_internal.h"
 
 typedef struct table_dataset {
     int64_t rows;

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "base/memory.h"
-#include "data/table.h"
+#include "data/table_internal.h"
 #include "data/utf8.h"
 
 enum { PIECE = 1 << 24 };

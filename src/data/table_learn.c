@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/option.h"
-#include "data/table.h"
+#include "data/table_internal.h"
 
 enum { HASH_ABOVE_DEFAULT = 1000, HASH_ABOVE_MAX = 1 << 24, CLASSES_MAX = 1 << 16 };
 

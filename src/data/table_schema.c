@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/memory.h"
-#include "data/table.h"
+#include "data/table_internal.h"
 
 #define SCHEMA "lockstep.table/1"
 

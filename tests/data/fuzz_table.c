@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "data/table.h"
+#include "data/table_internal.h"
 
 static void as_records(const uint8_t *data, size_t nbytes)
 {

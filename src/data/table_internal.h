@@ -1,6 +1,6 @@
 /* Tables inside: the file as it is read record by record, and what was learnt of its columns. */
-#ifndef LS_DATA_TABLE_H
-#define LS_DATA_TABLE_H
+#ifndef LS_TABLE_INTERNAL_H
+#define LS_TABLE_INTERNAL_H
 
 #include <lockstep/dataset.h>
 
