@@ -98,6 +98,105 @@ static void test_batches(void **state)
     check(&c, 130, 3);
 }
 
+/* --- memory --- */
+
+static size_t arena_bytes(const attention_case *c, int64_t tokens)
+{
+    ls_field fields[2];
+    compare_options o = options_for(attend, c, fields, 1, tokens, 5);
+    ls__graph_options options = { .batch = 1, .fields = fields, .nfields = 2 };
+    ls__executable *e;
+    ls_graph *g;
+    assert_ok(ls__graph_build(o.step, o.user, &options, &g));
+    assert_ok(compare_backend(1)->compile(g, &e));
+    size_t nbytes = compare_backend(1)->arena_bytes(e);
+    compare_backend(1)->destroy(e);
+    ls__graph_destroy(g);
+    return nbytes;
+}
+
+/* No T x T matrix: twice the tokens take at most twice the memory, and less than one such matrix. */
+static void test_memory_is_linear(void **state)
+{
+    (void)state;
+    attention_case c = { .options = { .heads = 4 }, .width = 32, .rotary = true };
+    size_t before = arena_bytes(&c, 1024);
+    for (int64_t tokens = 2048; tokens <= 16384; tokens *= 2) {
+        size_t now = arena_bytes(&c, tokens);
+        if (now > 2 * before)
+            fail_msg("%lld tokens take %zu bytes, half of them %zu", (long long)tokens, now,
+                     before);
+        before = now;
+    }
+    assert_true(before < (size_t)16384 * 16384 * sizeof(float) / 8);
+}
+
+/* --- NaN: divergence must show, in the sample that has it --- */
+
+static void broken(ls_graph *g, void *user)
+{
+    const attention_case *c = user;
+    ls_tensor *x = ls_input(g, "x");
+    float *values = calloc(2 * 19 * 24, sizeof *values);
+    values[(19 + 7) * 24 + 9] = NAN; /* a key of sample 1, token 7 */
+    x = ls_add(rows(x, "qkv", 24), ls_constant(g, values, 3, (const int64_t[]) { 2, 19, 24 }));
+    free(values);
+    ls_output(g, "y", ls_attention(x, "attention", &c->options));
+}
+
+static void test_nan(void **state)
+{
+    (void)state;
+    attention_case c = { .options = { .heads = 2 }, .width = 4 };
+    ls_field fields[2];
+    compare_options o = options_for(broken, &c, fields, 2, 19, 5);
+    o.stage = LS_STAGE_PREDICT;
+    outcome left = compare_run_backend(&o);
+    assert_int_equal(left.nresults, 2 * 19 * 8);
+    for (int64_t i = 0; i < left.nresults; i++) {
+        int64_t token = i / 8 % 19, head = i % 8 / 4;
+        bool seen = i / 8 / 19 == 1 && token >= 7 && head == 0; /* column 9: head 0 of keys */
+        if (seen && !isnan(left.results[i])) fail_msg("value %lld is no NaN", (long long)i);
+        bool same_block = i / 8 / 19 == 1 && head == 0 && token < 16;
+        if (!seen && !same_block && isnan(left.results[i]))
+            fail_msg("value %lld is a NaN", (long long)i);
+    }
+    compare_free(&left);
+}
+
+/* --- finite differences of the backend's own losses --- */
+
+static int64_t count_samples(void *self)
+{
+    (void)self;
+    return 3;
+}
+
+static ls_status read_sample(void *self, int64_t index, ls_rng *rng, void *const *out)
+{
+    (void)self, (void)rng;
+    for (int i = 0; i < 21 * 5; i++) ((float *)out[0])[i] = sinf((float)(index * 31 + i * i));
+    for (int i = 0; i < 21; i++) ((uint8_t *)out[1])[i] = (uint8_t)((index + i) % 4);
+    return LS_OK;
+}
+
+static void test_differences(void **state)
+{
+    (void)state;
+    static const ls_dataset_ops ops = { .length = count_samples, .read = read_sample };
+    static const attention_case cases[] = {
+        { .options = { .heads = 2, .kv_heads = 1 }, .width = 6, .rotary = true },
+        { .options = { .heads = 1, .full = true }, .width = 3 },
+    };
+    static const ls_field fields[] = { { "x", LS_DTYPE_F32, 2, { 21, 5 } },
+                                       { "label", LS_DTYPE_U8, 1, { 21 } } };
+    ls_dataset *data;
+    assert_ok(ls_dataset_create(&ops, NULL, fields, 2, &data));
+    for (int i = 0; i < 2; i++)
+        assert_ok(ls_gradient_check(attend, (void *)(uintptr_t)&cases[i], data, 1e-3));
+    ls_dataset_destroy(data);
+}
+
 static void test_scale(void **state)
 {
     (void)state;
@@ -182,13 +281,11 @@ int main(void)
 {
     compare_backend(2);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_widths),
-        cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_batches),
-        cmocka_unit_test(test_scale),
-        cmocka_unit_test(test_rotary),
-        cmocka_unit_test(test_softmax),
-        cmocka_unit_test(test_softmax_of_parameters),
+        cmocka_unit_test(test_widths),           cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_batches),          cmocka_unit_test(test_scale),
+        cmocka_unit_test(test_rotary),           cmocka_unit_test(test_softmax),
+        cmocka_unit_test(test_memory_is_linear), cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_differences),      cmocka_unit_test(test_softmax_of_parameters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
