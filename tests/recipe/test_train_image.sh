@@ -91,3 +91,41 @@ for devices in 1 2; do
     "$lockstep" checkpoint verify closed-$devices >out || fail "damaged with closed streams: $(cat out)"
     ! grep -q "run closed" runs/closed-$devices/metrics.jsonl runs/closed-$devices/run.json || fail "printed into a file"
 done
+
+# A folder of pictures, a sub-folder per class: learnt, validated on a part, evaluated, on any number of devices.
+/usr/bin/python3 - <<'PYTHON'
+import os, random, struct, zlib
+def png(path, width, height, pixel):
+    rows = b"".join(b"\0" + b"".join(bytes(pixel(x, y)) for x in range(width)) for y in range(height))
+    chunk = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    open(path, "wb").write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+random.seed(1)
+for c, name in enumerate(("blue", "green", "red")):
+    os.makedirs(f"pictures/{name}")
+    for i in range(40):
+        png(f"pictures/{name}/{i}.png", 20 + i % 5, 24, lambda x, y: [random.randrange(180) + (75 if k == 2 - c else 0) for k in range(3)])
+PYTHON
+first=
+for devices in 1 3; do
+    line=$("$lockstep" train image --data pictures --image-size 16 --model cnn --devices cpu:$devices --micro-batches 4 \
+        --threads-per-device 1 --max-epochs 6 --batch-size 16 --seed 7 --warmup-steps 0 --val-fraction 0.2 --flip --crop 2 \
+        --name pictures-$devices --json 2>err | tail -n 1) || fail "pictures on $devices: $(cat err)"
+    seen="$(value "$line" weights_xxh3) $(printf '%s' "$line" | sed -n 's/.*"val":\({[^}]*}\).*/\1/p')"
+    [ -n "$first" ] || first=$seen
+    [ "$seen" = "$first" ] || fail "pictures: $first on 1, $seen on $devices devices"
+done
+printf '%s' "$seen" | grep -q '"accuracy":1.0' || fail "colors are not learnt: $seen"
+"$lockstep" eval pictures-3 --devices cpu:2 --json >eval 2>err || fail "eval of pictures: $(cat err)"
+grep -q '"samples":24' eval && grep -q '"accuracy":1.0' eval || fail "eval of pictures: $(cat eval)"
+"$lockstep" eval pictures-3 --data pictures --devices 1 --json >eval 2>err || fail "eval of all pictures: $(cat err)"
+grep -q '"samples":120' eval || fail "not all pictures: $(cat eval)"
+refused 2 'has 3 sub-folders' train image --data pictures --classes 2 --devices 1
+refused 2 'image-size 2' train image --data pictures --image-size 2 --devices 1
+refused 2 'val-fraction 1.5' train image --data pictures --val-fraction 1.5 --devices 1
+refused 2 'channels 2' train image --data pictures --channels 2 --devices 1
+refused 2 'image-size and --channels are for folders' train image --data "$data" --image-size 8 --devices 1
+mkdir -p nothing
+refused 2 'nor a sub-folder' train image --data nothing --devices 1
+head -c 100 pictures/red/7.png >cut && mv cut pictures/red/7.png
+refused 2 'red/7.png' train image --data pictures --devices 2 --max-epochs 1
