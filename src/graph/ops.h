@@ -282,8 +282,8 @@ void ls__dropout_key(const ls__dropout_attributes *attributes, uint64_t seed, ui
  * cross_entropy:      scores (L,K), labels (L) -> losses (L), weights (L), logsum (L)
  *                     logsum = log of the sum over k of exp(scores), computed from the maximum;
  *                     losses = logsum - scores[label]; weights = 1. Where the label is
- *                     LS__LABEL_IGNORED: losses = weights = 0. Any other label outside [0,K): the
- *                     run fails.
+ *                     LS__LABEL_IGNORED: losses = weights = 0, logsum is not looked at. Any other
+ *                     label outside [0,K): the run fails.
  * cross_entropy_grad: g (L), scores (L,K), labels (L), logsum (L) -> dscores (L,K)
  *                     (exp(scores - logsum) - [k = label]) g; 0 where the label is ignored
  * accuracy:           scores (L,K), labels (L) -> correct (L), weights (L)

@@ -14,7 +14,8 @@ typedef struct compare_options {
     int nfields;
     double tolerance; /* relative to the largest value of a tensor; 0 = 2e-5 */
     int64_t run_step, first;
-    int classes;     /* of integer fields: labels in [0, classes) */
+    int classes; /* of integer fields: labels in [first_label, first_label + classes) */
+    int first_label;
     int tokens;      /* of other integer fields: [0, tokens); 0 = 256 */
     int misaligned;  /* floats by which params, grads and fields are moved off their alignment */
     int64_t ignored; /* every so many labels are -100; 0 = none */

@@ -50,10 +50,11 @@ static double field_value(const setup *s, int field, int64_t i)
     const ls_field *f = &s->o->fields[field];
     ls__rng_init(&rng, 11, "field", (uint64_t)field, (uint64_t)i);
     if (f->type == LS_DTYPE_F32) return (double)(float)(2 * ls_rng_uniform(&rng) - 1);
-    if (strcmp(f->name, "label") != 0) return (double)ls_rng_below(&rng, s->o->tokens ? s->o->tokens : 256);
+    if (strcmp(f->name, "label") != 0)
+        return (double)ls_rng_below(&rng, s->o->tokens ? s->o->tokens : 256);
     if (s->o->ignored && i % s->o->ignored == s->o->ignored - 1 && f->type != LS_DTYPE_U8)
         return LS__LABEL_IGNORED;
-    return (double)ls_rng_below(&rng, s->o->classes ? s->o->classes : 10);
+    return s->o->first_label + (double)ls_rng_below(&rng, s->o->classes ? s->o->classes : 10);
 }
 
 static void fill_field(const setup *s, int field)

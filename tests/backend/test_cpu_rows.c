@@ -113,6 +113,43 @@ static void test_no_second_table(void **state)
     }
 }
 
+/* --- many scores --- */
+
+enum { SCORES = 2500 };
+
+/* Rows in several chunks: a larger score in each, -inf in the whole first one; or a NaN in one. */
+static void many_scores(ls_graph *g, void *user)
+{
+    float *offsets = malloc(SCORES * sizeof *offsets);
+    for (int i = 0; i < SCORES; i++)
+        offsets[i] = i < 1500 ? -INFINITY : (float)(i / 700) * 30 - 200;
+    if (*(const bool *)user) offsets[1030] = NAN;
+    ls_tensor *hidden = ls_constant(g, offsets, 2, (const int64_t[]) { 1, SCORES });
+    free(offsets);
+    ls_tensor *x = ls_add(ls_linear(ls_input(g, "x"), "fc", SCORES), hidden);
+    ls_minimize(g, ls_cross_entropy(x, ls_input(g, "label")), NULL);
+    ls_output(g, "x", x);
+    ls_report(g, "accuracy", ls_accuracy(x, ls_input(g, "label")));
+}
+
+static void test_many_scores(void **state)
+{
+    (void)state;
+    const ls_field fields[] = { { "x", LS_DTYPE_F32, 1, { 3 } },
+                                { "label", LS_DTYPE_I32, 0, { 0 } } };
+    bool nan = false;
+    compare_options o = { .step = many_scores, .user = &nan, .fields = fields, .nfields = 2 };
+    o.input_gradients = true;
+    o.first_label = 1600;
+    o.classes = SCORES - 1600;
+    for (int i = 0; i < 4; i++) {
+        nan = i & 1;
+        o.batch = i & 2 ? 67 : 3;
+        o.ignored = i & 2 ? 3 : 0;
+        compare_with_reference(&o);
+    }
+}
+
 /* --- norms --- */
 
 typedef struct norm_case {
@@ -212,9 +249,8 @@ static int open_backend(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embedding),
-        cmocka_unit_test(test_no_second_table),
-        cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_embedding),   cmocka_unit_test(test_no_second_table),
+        cmocka_unit_test(test_many_scores), cmocka_unit_test(test_norms),
         cmocka_unit_test(test_activations),
     };
     return cmocka_run_group_tests(tests, open_backend, NULL);

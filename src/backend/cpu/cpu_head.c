@@ -70,8 +70,8 @@ static int64_t piece_size(const cut *c, int64_t i)
 /* --- steps --- */
 
 typedef struct partial {
-    float most;
-    double sum; /* of exp(score - most) */
+    float base;
+    double sum; /* of exp(score - base) */
 } partial;
 
 static void *at_row(const cpu_call *call, int buffer, int64_t row, int64_t width)
@@ -95,19 +95,18 @@ static void run_scores(const cpu_call *call)
     partial *parts = (partial *)ls__cpu_at(call, PARTS) + call->task;
     for (int64_t r = 0; r < s->rows; r++) {
         const float *row = scores + r * h->stride;
-        float most = ls__cpu_largest(row, n);
-        parts[r * h->classes.n] = (partial) { most, ls__cpu_sum_exp(row, n, most) };
+        partial *part = &parts[r * h->classes.n];
+        part->sum = ls__cpu_sum_exp(row, n, &part->base);
     }
 }
 
-/* log of the sum of exponentials over all pieces, in order */
+/* log of the sum of exponentials over all pieces, in order; NaN when all scores are -inf */
 static double combine(const partial *parts, int64_t n)
 {
-    float most = parts[0].most;
+    float most = -INFINITY;
     double sum = 0;
-    for (int64_t i = 1; i < n; i++)
-        most = parts[i].most > most || parts[i].most != parts[i].most ? parts[i].most : most;
-    for (int64_t i = 0; i < n; i++) sum += parts[i].sum * exp((double)parts[i].most - (double)most);
+    for (int64_t i = 0; i < n; i++) most = parts[i].base > most ? parts[i].base : most;
+    for (int64_t i = 0; i < n; i++) sum += parts[i].sum * exp((double)parts[i].base - (double)most);
     return (double)most + log(sum);
 }
 

@@ -19,33 +19,6 @@ typedef struct row_norm {
     bool biased; /* forward: bias is added; backward: its gradient is wanted */
 } row_norm;
 
-/* n <= 16 floats; the rest from fill */
-LANES_INLINE void load_part(lanes *to, const float *from, int64_t n, const lanes *fill)
-{
-    if (n >= LANES)
-        lanes_load(to, from);
-    else
-        lanes_load_some(to, from, n, fill);
-}
-
-LANES_INLINE void store_part(float *to, const lanes *from, int64_t n)
-{
-    if (n >= LANES)
-        lanes_store(to, from);
-    else
-        lanes_store_some(to, from, n);
-}
-
-/* The sum of sixteen, pair by pair. */
-LANES_INLINE float total(const lanes *x)
-{
-    float part[LANES];
-    lanes_store(part, x);
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++) part[i] += part[i + half];
-    return part[0];
-}
-
 /* --- forward --- */
 
 LANES_INLINE float mean_of(const float *x, int64_t n)
@@ -60,11 +33,11 @@ LANES_INLINE float mean_of(const float *x, int64_t n)
         odd += v;
     }
     for (; i < n; i += LANES) {
-        load_part(&v, x + i, n - i, &zero);
+        lanes_load_rest(&v, x + i, n - i, &zero);
         even += v;
     }
     even += odd;
-    return (float)((double)total(&even) / (double)n);
+    return (float)((double)lanes_total(&even) / (double)n);
 }
 
 /* The mean of (x - mean)^2. */
@@ -81,12 +54,12 @@ LANES_INLINE double variance_of(const float *x, int64_t n, const lanes *mean)
         odd += v * v;
     }
     for (; i < n; i += LANES) {
-        load_part(&v, x + i, n - i, mean);
+        lanes_load_rest(&v, x + i, n - i, mean);
         v -= *mean;
         even += v * v;
     }
     even += odd;
-    return (double)total(&even) / (double)n;
+    return (double)lanes_total(&even) / (double)n;
 }
 
 /* y = (x - mean) inverse weight + bias */
@@ -96,11 +69,11 @@ LANES_INLINE void scale_row(const float *x, const float *weight, const float *bi
     const lanes zero = { 0 };
     lanes v, w, b = { 0 };
     for (int64_t i = 0; i < n; i += LANES) {
-        load_part(&v, x + i, n - i, &zero);
-        load_part(&w, weight + i, n - i, &zero);
-        if (bias) load_part(&b, bias + i, n - i, &zero);
+        lanes_load_rest(&v, x + i, n - i, &zero);
+        lanes_load_rest(&w, weight + i, n - i, &zero);
+        if (bias) lanes_load_rest(&b, bias + i, n - i, &zero);
         v = (v - *mean) * inverse * w + b;
-        store_part(y + i, &v, n - i);
+        lanes_store_rest(y + i, &v, n - i);
     }
 }
 
@@ -153,17 +126,17 @@ LANES_INLINE void slope_of(const row_set *s, int64_t r, bool centred, row_slope 
     lanes mean = zero + middle, sum = zero, product = zero, vg, vx, w;
     for (int64_t i = 0; i < s->width; i += LANES) {
         int64_t n = s->width - i;
-        load_part(&vg, g + i, n, &zero);
-        load_part(&vx, x + i, n, &mean);
-        load_part(&w, s->weight + i, n, &zero);
+        lanes_load_rest(&vg, g + i, n, &zero);
+        lanes_load_rest(&vx, x + i, n, &mean);
+        lanes_load_rest(&w, s->weight + i, n, &zero);
         vg *= w;
         if (centred) sum += vg;
         product += vg * (vx - mean);
     }
-    double n = (double)s->width, uh = (double)total(&product) * (double)inverse;
+    double n = (double)s->width, uh = (double)lanes_total(&product) * (double)inverse;
     out->mean = mean;
     out->inverse = zero + inverse;
-    out->mean_u = zero + (float)(centred ? (double)total(&sum) / n : 0);
+    out->mean_u = zero + (float)(centred ? (double)lanes_total(&sum) / n : 0);
     out->mean_uh = zero + (float)(uh / n);
 }
 
@@ -174,22 +147,22 @@ LANES_INLINE void slope_rows(const row_set *s, int64_t r, int rows, const row_sl
     for (int64_t i = 0; i < s->width; i += LANES) {
         int64_t n = s->width - i;
         lanes w, dweight, dbias = { 0 };
-        load_part(&w, s->weight + i, n, &zero);
-        load_part(&dweight, s->dweight + i, n, &zero);
-        if (s->dbias) load_part(&dbias, s->dbias + i, n, &zero);
+        lanes_load_rest(&w, s->weight + i, n, &zero);
+        lanes_load_rest(&dweight, s->dweight + i, n, &zero);
+        if (s->dbias) lanes_load_rest(&dbias, s->dbias + i, n, &zero);
         for (int k = 0; k < rows; k++) {
             int64_t at = (r + k) * s->width + i;
             lanes g, h;
-            load_part(&g, s->g + at, n, &zero);
-            load_part(&h, s->x + at, n, &slope[k].mean);
+            lanes_load_rest(&g, s->g + at, n, &zero);
+            lanes_load_rest(&h, s->x + at, n, &slope[k].mean);
             h = (h - slope[k].mean) * slope[k].inverse;
             dweight += g * h;
             dbias += g;
             g = slope[k].inverse * (g * w - slope[k].mean_u - h * slope[k].mean_uh);
-            store_part(s->y + at, &g, n);
+            lanes_store_rest(s->y + at, &g, n);
         }
-        store_part(s->dweight + i, &dweight, n);
-        if (s->dbias) store_part(s->dbias + i, &dbias, n);
+        lanes_store_rest(s->dweight + i, &dweight, n);
+        if (s->dbias) lanes_store_rest(s->dbias + i, &dbias, n);
     }
 }
 

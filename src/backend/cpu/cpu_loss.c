@@ -1,9 +1,11 @@
 /* Cross-entropy, accuracy, and the seed of the backward pass, row by row.
  *
- * exp is our own, so that loops over many classes vectorize: Cody and Waite's reduction and a
- * polynomial, within 2 units of the last place of libm's; log, once per row, is libm's in fp64. */
+ * A row of a language model has some 50,000 scores, 200 KB: it is read once in the forward pass, and
+ * the backward pass puts the gradient over the scores. exp is vectorized (lanes_math.h); log, once
+ * per row, is libm's in fp64. */
 #include "backend/cpu/cpu_loss.h"
 #include "backend/cpu/integers.h"
+#include "backend/cpu/lanes_math.h"
 
 #include <math.h>
 #include <string.h>
@@ -42,81 +44,109 @@ static bool label_counts(const cpu_call *call, int64_t i, int64_t label)
     return ls__cpu_label_counts(call, call->begin + i / s->per_sample, label, s->classes);
 }
 
-/* --- exponentials --- */
+/* --- rows of scores --- */
 
-/* For x <= 88; NaN stays. exp(x) = 2^n exp(r), |r| <= log(2) / 2. */
-static inline __attribute__((always_inline)) float exp_of(float x)
+enum { CHUNK = 1024 }; /* floats: a quarter of the first-level cache at most */
+
+LANES_INLINE float largest_of(const lanes *x)
 {
-    const float round = 12582912.0f; /* 1.5 2^23: adding it rounds to an integer */
-    float low = x < -87.0f ? -87.0f : x;
-    float n = low * 1.44269504f + round - round;
-    float r = low - n * 0.693359375f + n * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    float e = p * r * r + r + 1.0f;
-    union {
-        uint32_t bits;
-        float value;
-    } power = { .bits = (uint32_t)((int32_t)(n == n ? n : 0) + 127) << 23 };
-    float result = e * power.value;
-    return x < -87.0f ? 0 : result;
+    float all[LANES];
+    lanes_store(all, x);
+    for (int l = 1; l < LANES; l++) all[0] = all[l] > all[0] ? all[l] : all[0];
+    return all[0];
 }
 
-enum { PARTS = 16 };
-
-LS__CPU_CLONES double ls__cpu_sum_exp(const float *x, int64_t n, float most)
+/* The largest number, -inf when there is none. */
+LANES_INLINE float largest_number(const float *x, int64_t n)
 {
-    float part[PARTS] = { 0 };
+    const lanes lowest = LANES_OF(-INFINITY);
+    lanes most = lowest, v;
+    for (int64_t i = 0; i < n; i += LANES) {
+        lanes_load_rest(&v, x + i, n - i, &lowest);
+        lanes_i32 larger = v > most;
+        lanes_choose(&most, &larger, &v);
+    }
+    return largest_of(&most);
+}
+
+/* The sum of exp(x - base); *most = the largest number. */
+LANES_INLINE double sum_exp(const float *x, int64_t n, float base, float *most)
+{
+    const lanes lowest = LANES_OF(-INFINITY);
+    lanes sum = { 0 }, top = lowest, v;
     int64_t i = 0;
-    for (; i + PARTS <= n; i += PARTS)
-        for (int l = 0; l < PARTS; l++) part[l] += exp_of(x[i + l] - most);
+    for (; i + LANES <= n; i += LANES) {
+        lanes_load(&v, x + i);
+        lanes_i32 larger = v > top;
+        lanes_choose(&top, &larger, &v);
+        v -= base;
+        lanes_exp_falling(&v);
+        sum += v;
+    }
+    if (i < n) {
+        lanes_load_some(&v, x + i, n - i, &lowest);
+        lanes_i32 larger = v > top;
+        lanes_choose(&top, &larger, &v);
+        v -= base;
+        lanes_exp_falling(&v);
+        sum += v;
+    }
+    *most = largest_of(&top);
+    return (double)lanes_total(&sum);
+}
+
+/* Exponentials are relative to a base that is chosen once, so that a row is read once; only a chunk
+ * with scores far above it is added up again, from a new base. */
+LS__CPU_CLONES double ls__cpu_sum_exp(const float *x, int64_t n, float *base)
+{
+    const float far = 40; /* e^40 CHUNK is a float */
+    float from = largest_number(x, n < CHUNK ? n : CHUNK), most;
     double sum = 0;
-    for (int l = 0; l < PARTS; l++) sum += (double)part[l];
-    for (; i < n; i++) sum += (double)exp_of(x[i] - most);
+    for (int64_t i = 0; i < n; i += CHUNK) {
+        int64_t size = n - i < CHUNK ? n - i : CHUNK;
+        double part = sum_exp(x + i, size, from == -INFINITY ? 0 : from, &most);
+        if (most > from + far) {
+            sum *= exp((double)from - (double)most);
+            from = most;
+            part = sum_exp(x + i, size, from, &most);
+        }
+        sum += part;
+    }
+    *base = from;
     return sum;
+}
+
+/* log of the sum of exp(x); NaN where a score is NaN or inf, or all are -inf. */
+static double log_sum_exp(const float *x, int64_t n)
+{
+    float base;
+    double sum = ls__cpu_sum_exp(x, n, &base);
+    return base == -INFINITY ? NAN : (double)base + log(sum);
 }
 
 LS__CPU_CLONES void ls__cpu_scores_grad(const float *x, int64_t n, float logsum, float g, float *dx)
 {
-    for (int64_t i = 0; i < n; i++) dx[i] = exp_of(x[i] - logsum) * g;
+    const lanes zero = { 0 };
+    lanes v;
+    for (int64_t i = 0; i < n; i += LANES) {
+        lanes_load_rest(&v, x + i, n - i, &zero);
+        v -= logsum;
+        lanes_exp_falling(&v);
+        v *= g;
+        lanes_store_rest(dx + i, &v, n - i);
+    }
 }
 
-LS__CPU_CLONES float ls__cpu_largest(const float *x, int64_t n)
+/* Where the first of the largest is; the first NaN if there is one. */
+LS__CPU_CLONES static int64_t find_largest(const float *x, int64_t n)
 {
-    float part[PARTS], most;
-    int nan = 0;
-    for (int l = 0; l < PARTS; l++) part[l] = x[0];
-    int64_t i = 0;
-    for (; i + PARTS <= n; i += PARTS) {
-        for (int l = 0; l < PARTS; l++) {
-            part[l] = x[i + l] > part[l] ? x[i + l] : part[l];
-            nan |= x[i + l] != x[i + l];
-        }
+    float most = largest_number(x, n);
+    int64_t first = -1;
+    for (int64_t i = 0; i < n; i++) {
+        if (x[i] != x[i]) return i;
+        if (first < 0 && x[i] == most) first = i;
     }
-    most = part[0];
-    for (int l = 1; l < PARTS; l++) most = part[l] > most ? part[l] : most;
-    for (; i < n; i++) {
-        most = x[i] > most ? x[i] : most;
-        nan |= x[i] != x[i];
-    }
-    return nan ? NAN : most;
-}
-
-/* NaN if there is one. */
-static float largest(const float *x, int64_t n, int64_t *where)
-{
-    float most = x[0];
-    *where = 0;
-    for (int64_t i = 1; i < n; i++) {
-        if (!(x[i] > most || (x[i] != x[i] && most == most))) continue;
-        most = x[i];
-        *where = i;
-    }
-    return most;
+    return first;
 }
 
 /* --- forward --- */
@@ -131,10 +161,9 @@ static void run_cross_entropy(const cpu_call *call)
     int64_t n = targets_of(call);
     for (int64_t i = 0; i < n; i++) {
         const float *x = scores + i * s->classes;
-        float most = ls__cpu_largest(x, s->classes);
-        double sum = (double)most + log(ls__cpu_sum_exp(x, s->classes, most));
         int64_t label = label_at(s, labels, i);
         bool counts = label_counts(call, i, label);
+        double sum = counts ? log_sum_exp(x, s->classes) : 0;
         logsum[i] = (float)sum;
         weights[i] = counts ? 1 : 0;
         losses[i] = counts ? (float)(sum - (double)x[label]) : 0;
@@ -157,11 +186,11 @@ static void run_accuracy(const cpu_call *call)
     const float *scores = ls__cpu_at(call, 0);
     const void *labels = ls__cpu_at(call, 1);
     float *correct = ls__cpu_at(call, 2), *weights = ls__cpu_at(call, 3);
-    int64_t n = targets_of(call), where;
+    int64_t n = targets_of(call);
     for (int64_t i = 0; i < n; i++) {
         int64_t label = label_at(s, labels, i);
         bool counts = label_counts(call, i, label);
-        largest(scores + i * s->classes, s->classes, &where);
+        int64_t where = counts ? find_largest(scores + i * s->classes, s->classes) : -1;
         weights[i] = counts ? 1 : 0;
         correct[i] = counts && where == label ? 1 : 0;
     }

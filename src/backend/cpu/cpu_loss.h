@@ -6,10 +6,9 @@
 
 /* True when the label is a class; notes an impossible one. */
 bool ls__cpu_label_counts(const cpu_call *call, int64_t sample, int64_t label, int64_t classes);
-/* NaN if there is one. */
-float ls__cpu_largest(const float *x, int64_t n);
-/* The sum of exp(x - most) in sixteen parts, added in fp64. */
-double ls__cpu_sum_exp(const float *x, int64_t n, float most);
+/* The sum of exp(x - base), in one pass. base: a large one of x, -inf when all are; the sum is NaN
+ * where one is NaN or inf. */
+double ls__cpu_sum_exp(const float *x, int64_t n, float *base);
 /* dx = exp(x - logsum) g; may be x */
 void ls__cpu_scores_grad(const float *x, int64_t n, float logsum, float g, float *dx);
 /* A step that fills a cross-entropy's weights. */

@@ -1,5 +1,5 @@
-/* softmax over the last dimension and its gradient, row by row: sums in sixteen parts, then in
- * order. */
+/* softmax over the last dimension and its gradient, row by row: sums in sixteen parts, then
+ * pair by pair. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/lanes_math.h"
 
@@ -11,31 +11,6 @@ typedef struct softmax {
     int64_t width;
 } softmax;
 
-LANES_INLINE void load_at(lanes *to, const float *x, int64_t i, int64_t n, const lanes *fill)
-{
-    if (n - i >= LANES)
-        lanes_load(to, x + i);
-    else
-        lanes_load_some(to, x + i, n - i, fill);
-}
-
-LANES_INLINE void store_at(float *y, int64_t i, int64_t n, const lanes *from)
-{
-    if (n - i >= LANES)
-        lanes_store(y + i, from);
-    else
-        lanes_store_some(y + i, from, n - i);
-}
-
-LANES_INLINE float sum_of(const lanes *parts)
-{
-    float all[LANES];
-    double sum = 0;
-    lanes_store(all, parts);
-    for (int l = 0; l < LANES; l++) sum += (double)all[l];
-    return (float)sum;
-}
-
 /* A NaN is not the largest here, but makes the sum NaN and with it the row. */
 LS__CPU_CLONES static float largest(const float *x, int64_t n)
 {
@@ -43,7 +18,7 @@ LS__CPU_CLONES static float largest(const float *x, int64_t n)
     lanes most = lowest, v;
     float all[LANES];
     for (int64_t i = 0; i < n; i += LANES) {
-        load_at(&v, x, i, n, &lowest);
+        lanes_load_rest(&v, x + i, n - i, &lowest);
         lanes_i32 larger = v > most;
         lanes_choose(&most, &larger, &v);
     }
@@ -58,17 +33,17 @@ LS__CPU_CLONES static void softmax_row(const float *x, float *y, int64_t n, floa
     const lanes lowest = LANES_OF(-INFINITY), zero = { 0 };
     lanes sum = { 0 }, v;
     for (int64_t i = 0; i < n; i += LANES) {
-        load_at(&v, x, i, n, &lowest);
+        lanes_load_rest(&v, x + i, n - i, &lowest);
         v = v - most;
         lanes_exp_falling(&v);
-        store_at(y, i, n, &v);
+        lanes_store_rest(y + i, &v, n - i);
         sum = sum + v;
     }
-    float inverse = 1 / sum_of(&sum);
+    float inverse = 1 / lanes_total(&sum);
     for (int64_t i = 0; i < n; i += LANES) {
-        load_at(&v, y, i, n, &zero);
+        lanes_load_rest(&v, y + i, n - i, &zero);
         v = v * inverse;
-        store_at(y, i, n, &v);
+        lanes_store_rest(y + i, &v, n - i);
     }
 }
 
@@ -78,16 +53,16 @@ LS__CPU_CLONES static void softmax_grad_row(const float *g, const float *y, floa
     const lanes zero = { 0 };
     lanes sum = { 0 }, a, p;
     for (int64_t i = 0; i < n; i += LANES) {
-        load_at(&a, g, i, n, &zero);
-        load_at(&p, y, i, n, &zero);
+        lanes_load_rest(&a, g + i, n - i, &zero);
+        lanes_load_rest(&p, y + i, n - i, &zero);
         sum = sum + a * p;
     }
-    float mean = sum_of(&sum);
+    float mean = lanes_total(&sum);
     for (int64_t i = 0; i < n; i += LANES) {
-        load_at(&a, g, i, n, &zero);
-        load_at(&p, y, i, n, &zero);
+        lanes_load_rest(&a, g + i, n - i, &zero);
+        lanes_load_rest(&p, y + i, n - i, &zero);
         a = p * (a - mean);
-        store_at(dx, i, n, &a);
+        lanes_store_rest(dx + i, &a, n - i);
     }
 }
 

@@ -14,7 +14,7 @@ typedef int32_t lanes_i32 __attribute__((vector_size(LANES * sizeof(int32_t))));
 /* All lanes the same. */
 #define LANES_OF(value) ((value) - (lanes) { 0 })
 
-#define LANES_INLINE static inline __attribute__((always_inline))
+#define LANES_INLINE    static inline __attribute__((always_inline))
 
 LANES_INLINE void lanes_load(lanes *to, const float *from)
 {
@@ -40,6 +40,33 @@ LANES_INLINE void lanes_store_some(float *to, const lanes *from, int64_t n)
     float all[LANES];
     memcpy(all, from, sizeof all);
     memcpy(to, all, (size_t)n * sizeof *to);
+}
+
+/* As load and store, or load_some and store_some: n floats are left. */
+LANES_INLINE void lanes_load_rest(lanes *to, const float *from, int64_t n, const lanes *fill)
+{
+    if (n >= LANES)
+        lanes_load(to, from);
+    else
+        lanes_load_some(to, from, n, fill);
+}
+
+LANES_INLINE void lanes_store_rest(float *to, const lanes *from, int64_t n)
+{
+    if (n >= LANES)
+        lanes_store(to, from);
+    else
+        lanes_store_some(to, from, n);
+}
+
+/* The sum of the sixteen: halves added until one is left. */
+LANES_INLINE float lanes_total(const lanes *x)
+{
+    float part[LANES];
+    lanes_store(part, x);
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) part[i] += part[i + half];
+    return part[0];
 }
 
 /* x = where ? other : x */
