@@ -17,7 +17,7 @@ int main(void)
     fuzz_seed(plain, sizeof plain - 1, 5000);
     fuzz_seed(merges, sizeof merges - 1, 3000);
     if (ls__file_read(path, 1 << 20, &text, &nbytes) != LS_OK) return 1;
-    fuzz_seed(text, nbytes, 3000);
+    fuzz_seed(text, nbytes, 1000);
     ls__free(text);
     return 0;
 }
