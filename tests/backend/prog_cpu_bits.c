@@ -59,14 +59,33 @@ static void language_model(ls_graph *g, void *user)
     ls_minimize(g, ls_cross_entropy(ls_linear(x, "head", 50263), ls_input(g, "label")), NULL);
 }
 
+static ls_tensor *param_of(ls_graph *g, const char *name, int rank, int64_t a, int64_t b)
+{
+    ls_init init = { .kind = LS_INIT_UNIFORM, .scale = 1 };
+    return ls_param(g, name, &init, rank, (const int64_t[]) { a, b });
+}
+
+/* Parameters whose gradients are sums over samples, by broadcasting; reductions and moves. */
+static void broadcasting(ls_graph *g, void *user)
+{
+    (void)user;
+    ls_tensor *x = ls_reshape(ls_input(g, "image"), 3, (int64_t[]) { -1, 28, 28 });
+    x = ls_mul(ls_scale(x, 1 / 128.0f, -1), param_of(g, "row", 1, 28, 0));
+    x = ls_sub(ls_transpose(x, 1, 2), param_of(g, "column", 2, 28, 1));
+    ls_tensor *all[] = { ls_max(x, 1), ls_mean(x, 2), ls_sum(ls_narrow(x, 1, 3, 9), 1) };
+    x = ls_add(ls_concat(all, 3, 1), param_of(g, "scalar", 0, 0, 0));
+    x = ls_div(x, ls_scale(param_of(g, "divisor", 2, 1, 84), 1, 2));
+    minimize(g, ls_linear(x, "fc", 10));
+}
+
 int main(int argc, char **argv)
 {
     static const ls_field fields[] = { { "image", LS_DTYPE_U8, 3, { 1, 28, 28 } },
                                        { "label", LS_DTYPE_I32, 0, { 0 } } };
-    static ls_step_fn *const models[] = { mlp, cnn, resnet, language_model };
+    static ls_step_fn *const models[] = { mlp, cnn, resnet, language_model, broadcasting };
     static const int64_t batches[] = { 1, 16, 75, 250 };
     compare_backend(argc > 1 ? atoi(argv[1]) : 1);
-    for (int m = 0; m < 4; m++) {
+    for (int m = 0; m < 5; m++) {
         for (int b = 0; b < 4; b++) {
             for (int misaligned = 0; misaligned < 2; misaligned++) {
                 compare_options o = { .step = models[m],

@@ -45,6 +45,42 @@ static void token_net(ls_graph *g, void *user)
     ls_report(g, "accuracy", ls_accuracy(z, ls_input(g, "label")));
 }
 
+/* --- a transformer --- */
+
+static ls_tensor *transformer_block(ls_graph *g, ls_tensor *x, int i)
+{
+    static const ls_attention_options heads = { .heads = 4, .kv_heads = 2 };
+    int64_t c = ls_tensor_dim(x, 2);
+    ls_linear_options o = { .features = 2 * c, .rows = true };
+    ls_tensor *h = ls_layer_norm(x, ls_name(g, "%d.norm1", i));
+    h = ls_rotary(ls_linear_with(h, ls_name(g, "%d.qkv", i), &o), &heads, 0);
+    h = ls_attention(h, ls_name(g, "%d.attention", i), &heads);
+    o.features = c;
+    h = ls_linear_with(h, ls_name(g, "%d.out", i), &o);
+    x = ls_add(x, ls_dropout(h, ls_name(g, "%d.drop1", i), 0.2));
+    h = ls_rms_norm(x, ls_name(g, "%d.norm2", i));
+    o.features = 4 * c;
+    ls_tensor *gate = ls_silu(ls_linear_with(h, ls_name(g, "%d.gate", i), &o));
+    h = ls_mul(ls_gelu_tanh(ls_linear_with(h, ls_name(g, "%d.fc1", i), &o)), gate);
+    o.features = c;
+    h = ls_linear_with(h, ls_name(g, "%d.fc2", i), &o);
+    return ls_add(x, ls_dropout(h, ls_name(g, "%d.drop2", i), 0.2));
+}
+
+static void transformer(ls_graph *g, void *user)
+{
+    const net *n = user;
+    ls_tensor *x = ls_position_embedding(ls_input(g, "x"), "position", 24, 0.1);
+    for (int i = 0; i < n->blocks; i++) {
+        if (n->recompute) ls_recompute_begin(g);
+        x = transformer_block(g, x, i);
+        if (n->recompute) x = ls_recompute_end(x);
+    }
+    ls_tensor *z = ls_linear_with(x, "head", &(ls_linear_options) { .features = 10, .rows = true });
+    ls_minimize(g, ls_cross_entropy(z, ls_input(g, "label")), NULL);
+    ls_report(g, "accuracy", ls_accuracy(z, ls_input(g, "label")));
+}
+
 /* --- residual blocks of convolutions: layouts and fused steps --- */
 
 static const ls_field image_fields[] = { { "image", LS_DTYPE_F32, 3, { 3, 12, 10 } },
@@ -76,12 +112,13 @@ static void image_net(ls_graph *g, void *user)
 /* --- comparing --- */
 
 static void check(ls_step_fn *step, const ls_field *fields, int blocks, int64_t batch,
-                  double factor)
+                  ls_precision precision, double factor)
 {
     net n = { .blocks = blocks };
     compare_options o = { .step = step,
                           .user = &n,
                           .batch = batch,
+                          .precision = precision,
                           .fields = fields,
                           .nfields = 2,
                           .ignored = 5,
@@ -115,13 +152,24 @@ static const int64_t batches[] = { 1, 5, 67 };
 static void test_tokens(void **state)
 {
     (void)state;
-    for (size_t b = 0; b < 3; b++) check(token_net, token_fields, 10, batches[b], 0.6);
+    for (size_t b = 0; b < 3; b++)
+        check(token_net, token_fields, 10, batches[b], LS_PRECISION_32, 0.6);
+}
+
+static void test_transformer(void **state)
+{
+    (void)state;
+    for (size_t b = 0; b < 3; b++) {
+        check(transformer, token_fields, 10, batches[b], LS_PRECISION_32, 0.7);
+        check(transformer, token_fields, 10, batches[b], LS_PRECISION_BF16_MIXED, 0.9);
+    }
 }
 
 static void test_images(void **state)
 {
     (void)state;
-    for (size_t b = 0; b < 3; b++) check(image_net, image_fields, 4, batches[b], 0.9);
+    for (size_t b = 0; b < 3; b++)
+        check(image_net, image_fields, 4, batches[b], LS_PRECISION_32, 0.9);
 }
 
 static int open_backend(void **state)
@@ -135,6 +183,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_transformer),
         cmocka_unit_test(test_images),
     };
     return cmocka_run_group_tests(tests, open_backend, NULL);
