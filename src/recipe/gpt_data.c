@@ -6,6 +6,7 @@
 #include "recipe/gpt.h"
 
 #define VAL_FRACTION 0.1
+#define VAL_TOKENS   (512.0 * 1024) /* at most: of a large text, a tenth is more than anyone needs */
 
 static ls_status no_data(void)
 {
@@ -80,8 +81,11 @@ ls_status recipe_gpt_open_parts(const recipe_gpt *recipe, recipe_gpt_data *data)
 {
     ls_status status = recipe_gpt_open(recipe, recipe->data, data->tokenizer, &data->all);
     if (status != LS_OK) return status;
-    if (!recipe->val_data)
-        return ls_dataset_split(data->all, VAL_FRACTION, 0, &data->train, &data->val);
+    if (!recipe->val_data) {
+        double all = (double)ls_dataset_length(data->all) * (double)recipe->context;
+        double part = VAL_TOKENS / all < VAL_FRACTION ? VAL_TOKENS / all : VAL_FRACTION;
+        return ls_dataset_split(data->all, part, 0, &data->train, &data->val);
+    }
     data->train = data->all;
     return recipe_gpt_open(recipe, recipe->val_data, data->tokenizer, &data->val);
 }
