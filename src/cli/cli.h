@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 
+#include <lockstep/trainer.h>
 #include <lockstep/world.h>
 
 #include "base/option.h"
@@ -62,5 +63,7 @@ ls_status ls_cli_run_find(const char *runs_dir, const char *name, ls_cli_run *ou
 const json_t *ls_cli_run_value(const ls_cli_run *run, const char *flag);
 const char *ls_cli_run_text(const ls_cli_run *run, const char *flag);
 int64_t ls_cli_run_step(const ls_cli_run *run);
+/* Gives the model the precision that wanted (--precision) names, NULL = that of the run. */
+ls_status ls_cli_run_precision(const ls_cli_run *run, const char *wanted, ls_model *model);
 
 #endif

@@ -15,7 +15,8 @@ typedef struct eval {
     ls_world *world;
     const char *name; /* of the run, as given */
     const char *runs_dir;
-    const char *data; /* NULL = what the run held back */
+    const char *precision; /* NULL = the run's */
+    const char *data;      /* NULL = what the run held back */
     ls_cli_run run;
     const char *model; /* for the document */
     ls_values values;
@@ -40,6 +41,7 @@ static ls_status evaluate(eval *e, ls_step_fn *step, void *recipe, ls_dataset *d
     ls_model *model = NULL;
     ls_status status;
     LS_TRY_GOTO(ls_model_create(e->world, step, recipe, &model), status, done);
+    LS_TRY_GOTO(ls_cli_run_precision(&e->run, e->precision, model), status, done);
     LS_TRY_GOTO(ls_model_load(model, e->run.path), status, done);
     e->samples = ls_dataset_length(data);
     double began = ls__now();
@@ -183,6 +185,7 @@ int ls_cli_eval(int argc, char **argv)
     static eval e = { .runs_dir = "runs" };
     const ls_flag flags[] = {
         { "data", 's', &e.data, "evaluate on this instead of what the run held back" },
+        { "precision", 's', &e.precision, "32 or bf16-mixed; default: the run's own" },
         { "runs-dir", 's', &e.runs_dir, "folder that holds runs" },
         { 0 },
     };

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/cli.h"
+#include "run/settings.h"
 
 /* RUN alone is its best checkpoint, where there is one. */
 static ls_status find_checkpoint(const char *runs_dir, const char *run, char path[LS_PATH_MAX])
@@ -69,4 +70,16 @@ const char *ls_cli_run_text(const ls_cli_run *run, const char *flag)
 int64_t ls_cli_run_step(const ls_cli_run *run)
 {
     return json_integer_value(json_object_get(run->trainer, "step"));
+}
+
+ls_status ls_cli_run_precision(const ls_cli_run *run, const char *wanted, ls_model *model)
+{
+    const json_t *configuration = json_object_get(run->trainer, "configuration");
+    const json_t *recorded = json_object_get(json_object_get(configuration, "precision"), "value");
+    const char *name = wanted ? wanted : json_string_value(recorded);
+    ls_precision precision = LS_PRECISION_32; /* runs before there was a choice */
+    if (name && !ls__precision_parse(name, &precision))
+        return ls_fail(LS_ERR_CONFIG, "--precision %s: there are 32 and bf16-mixed", name);
+    ls_model_set_precision(model, precision);
+    return LS_OK;
 }

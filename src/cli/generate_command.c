@@ -16,6 +16,7 @@ typedef struct generate {
     ls_world *world;
     const char *name; /* of the run, as given */
     const char *runs_dir, *prompt, *tokenizer_folder;
+    const char *precision; /* NULL = the run's */
     double temperature;
     int64_t top_k, max_tokens, seed;
     ls_cli_run run;
@@ -70,6 +71,7 @@ static ls_status write_text(generate *c)
     LS_TRY(recipe_gpt_load(&recipe, c->run.folder));
     LS_TRY_GOTO(open_tokenizer(c, &tokenizer), status, done);
     LS_TRY_GOTO(ls_model_create(c->world, recipe_gpt_step, &recipe, &model), status, done);
+    LS_TRY_GOTO(ls_cli_run_precision(&c->run, c->precision, model), status, done);
     LS_TRY_GOTO(ls_model_load(model, c->run.path), status, done);
     LS_TRY_GOTO(write_piece(c, c->prompt, strlen(c->prompt)), status, done);
     double began = ls__now();
@@ -163,6 +165,7 @@ int ls_cli_generate(int argc, char **argv)
         { "seed", 'i', &c.seed, "the same seed, the same text" },
         { "tokenizer", 's', &c.tokenizer_folder,
           "folder of GPT-2's encoder.json and vocab.bpe, for a run that has none" },
+        { "precision", 's', &c.precision, "32 or bf16-mixed; default: the run's own" },
         { "runs-dir", 's', &c.runs_dir, "folder that holds runs" },
         { 0 },
     };

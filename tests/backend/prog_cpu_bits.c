@@ -1,4 +1,4 @@
-/* prog_cpu_bits THREADS: checksums of models' gradients and results, one line each, for comparison
+/* prog_cpu_bits THREADS [bf16-mixed]: checksums of models' gradients and results, one line each, for comparison
  * between numbers of threads, processes and alignments. Micro-batches that no tile divides. */
 #include "compare.h"
 #include "testing.h"
@@ -78,30 +78,38 @@ static void broadcasting(ls_graph *g, void *user)
     minimize(g, ls_linear(x, "fc", 10));
 }
 
-int main(int argc, char **argv)
+static void print_sums(int m, int64_t batch, ls_precision precision)
 {
     static const ls_field fields[] = { { "image", LS_DTYPE_U8, 3, { 1, 28, 28 } },
                                        { "label", LS_DTYPE_I32, 0, { 0 } } };
     static ls_step_fn *const models[] = { mlp, cnn, resnet, language_model, broadcasting };
+    printf("model %d batch %lld", m, (long long)batch);
+    for (int misaligned = 0; misaligned < 2; misaligned++) {
+        compare_options o = { .step = models[m],
+                              .batch = batch,
+                              .fields = fields,
+                              .nfields = 2,
+                              .run_step = 3,
+                              .first = 16,
+                              .misaligned = 3 * misaligned,
+                              .precision = precision };
+        outcome left = compare_run_backend(&o);
+        printf(" %016llx", (unsigned long long)compare_checksum(&left));
+        compare_free(&left);
+    }
+    printf("\n");
+}
+
+int main(int argc, char **argv)
+{
     static const int64_t batches[] = { 1, 16, 75, 250 };
     compare_backend(argc > 1 ? atoi(argv[1]) : 1);
-    for (int m = 0; m < 5; m++) {
-        for (int b = 0; b < 4; b++) {
-            for (int misaligned = 0; misaligned < 2; misaligned++) {
-                compare_options o = { .step = models[m],
-                                      .batch = batches[b],
-                                      .fields = fields,
-                                      .nfields = 2,
-                                      .run_step = 3,
-                                      .first = 16,
-                                      .misaligned = 3 * misaligned };
-                outcome left = compare_run_backend(&o);
-                if (!misaligned) printf("model %d batch %lld", m, (long long)batches[b]);
-                printf(" %016llx", (unsigned long long)compare_checksum(&left));
-                compare_free(&left);
-            }
-            printf("\n");
-        }
+    if (argc > 2) { /* bf16-mixed: in tiles, in whole layers, and the head in blocks */
+        print_sums(0, 75, LS_PRECISION_BF16_MIXED);
+        print_sums(3, 75, LS_PRECISION_BF16_MIXED);
+        return 0;
     }
+    for (int m = 0; m < 5; m++)
+        for (int b = 0; b < 4; b++) print_sums(m, batches[b], LS_PRECISION_32);
     return 0;
 }
