@@ -67,7 +67,7 @@ static ls_status unknown_character(const ls_tokenizer *t, const uint8_t *text, s
     return ls_fail(
         LS_ERR_DATA,
         "the character%s (U+%04X) at byte %zu, in line %zu, is not among the %lld of the "
-        "vocabulary: give the text that the vocabulary was made from, or begin anew",
+        "vocabulary, which holds those of the text that it was made from",
         shown, code, position, line, (long long)t->size);
 }
 
