@@ -31,7 +31,7 @@ LS__CPU_CLONES float ls__cpu_sum_floats(const float *x, int64_t n)
 /* most = x where that is larger or NaN */
 static inline __attribute__((always_inline)) void take_larger(float *most, float x)
 {
-    *most = (x > *most) | (x != x) ? x : *most;
+    *most = ((x > *most) | (x != x)) ? x : *most;
 }
 
 LS__CPU_CLONES static float largest(const float *x, int64_t n)
@@ -48,7 +48,7 @@ LS__CPU_CLONES static float largest(const float *x, int64_t n)
 
 LS__CPU_CLONES static void larger_of_each(float *y, const float *x, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) y[i] = (x[i] > y[i]) | (x[i] != x[i]) ? x[i] : y[i];
+    for (int64_t i = 0; i < n; i++) y[i] = ((x[i] > y[i]) | (x[i] != x[i])) ? x[i] : y[i];
 }
 
 LS__CPU_CLONES static void divide(float *y, float by, int64_t n)
