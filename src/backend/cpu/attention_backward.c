@@ -13,6 +13,7 @@
 typedef struct tile {
     int64_t padded;     /* width rounded up to whole vectors */
     int64_t count;      /* queries */
+    bool begins;        /* the first queries that see the block at hand */
     float *queries;     /* (width, TILE), scaled */
     float *grads;       /* (width, TILE) of y */
     float *query_rows;  /* (TILE, padded), scaled */
@@ -46,29 +47,49 @@ static void divide_scratch(tile *t, const attention_shape *s, float *scratch)
     t->ds = t->p + KEYS * TILE;
     t->dk = t->ds + KEYS * TILE;
     t->dv = t->dk + all;
-    memset(t->dk, 0, (size_t)(2 * all) * sizeof *t->dk);
 }
 
-/* Sixteen sums, added in order. */
-LS__CPU_CLONES static float dot(const float *a, const float *b, int64_t n)
+/* Of each row of a with its row of b: sixteen sums. */
+LS__CPU_CLONES static void multiply_rows(const float *a, const float *b, int64_t row, int64_t rows,
+                                         int64_t width, float *sums)
 {
     const lanes zero = { 0 };
-    lanes sum = { 0 }, x, y;
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        lanes_load(&x, a + i);
-        lanes_load(&y, b + i);
-        sum = sum + x * y;
+    for (int64_t r = 0; r < rows; r++, a += row, b += row, sums += LANES) {
+        lanes sum = { 0 }, x, y;
+        int64_t i = 0;
+        for (; i + LANES <= width; i += LANES) {
+            lanes_load(&x, a + i);
+            lanes_load(&y, b + i);
+            sum = sum + x * y;
+        }
+        if (i < width) {
+            lanes_load_some(&x, a + i, width - i, &zero);
+            lanes_load_some(&y, b + i, width - i, &zero);
+            sum = sum + x * y;
+        }
+        lanes_store(sums, &sum);
     }
-    if (i < n) {
-        lanes_load_some(&x, a + i, n - i, &zero);
-        lanes_load_some(&y, b + i, n - i, &zero);
-        sum = sum + x * y;
+}
+
+/* out (vectors) = the sum of the panel's sixteen rows, in order */
+LS__CPU_CLONES static void add_panel_rows(const float *panel, int64_t vectors, float *out)
+{
+    for (int64_t at = 0; at < vectors * LANES; at += LANES) {
+        lanes sum = { 0 }, x;
+        for (int64_t l = 0; l < LANES; l++) {
+            lanes_load(&x, panel + l * TILE + at);
+            sum = sum + x;
+        }
+        lanes_store(out + at, &sum);
     }
-    float parts[LANES], total = 0;
-    lanes_store(parts, &sum);
-    for (int l = 0; l < LANES; l++) total += parts[l];
-    return total;
+}
+
+/* t->dots: g.y of each query. p and ds are not in use yet. */
+static void dot_rows(const attention_shape *s, tile *t, const float *g, const float *y)
+{
+    multiply_rows(g, y, s->heads * s->width, t->count, s->width, t->ds);
+    ls__cpu_panel_load(t->ds, LANES, t->count, LANES, 1, t->p, TILE);
+    add_panel_rows(t->p, (t->count + LANES - 1) / LANES, t->dots);
 }
 
 /* Scores become p, and dp becomes ds. */
@@ -98,7 +119,8 @@ LS__CPU_CLONES static void differentiate(float *p, float *ds, int64_t rows, int6
     if (vectors == 1) differentiate_each(p, ds, rows, logsums, dots, 1);
 }
 
-/* sums (keys, padded) += scores (keys, queries) rows (queries, padded) */
+/* sums (keys, padded) += scores (keys, queries) rows (queries, padded); = with the first queries that
+ * see the block */
 static void scatter(const attention_block *b, const tile *t, const float *scores, const float *rows,
                     float *sums)
 {
@@ -113,7 +135,7 @@ static void scatter(const attention_block *b, const tile *t, const float *scores
                                              .m = group_keys(b, group, size),
                                              .k = t->count - vector * LANES,
                                              .vectors = t->padded / LANES,
-                                             .add = true });
+                                             .add = !t->begins });
 }
 
 static void differentiate_block(const attention_shape *s, tile *t, const attention_block *b,
@@ -142,11 +164,8 @@ static void begin(const attention_shape *s, tile *t, const float *queries, const
     ls__cpu_panel_copy(queries, s->row, t->count, s->width, s->scale, t->query_rows, t->padded);
     ls__cpu_panel_load(g, y_row, t->count, s->width, 1, t->grads, TILE);
     ls__cpu_panel_copy(g, y_row, t->count, s->width, 1, t->grad_rows, t->padded);
-    memset(t->dq, 0, (size_t)(s->width * TILE) * sizeof *t->dq);
-    for (int64_t i = 0; i < TILE; i++) {
-        t->logsum[i] = i < t->count ? logsum[i] : 0;
-        t->dots[i] = i < t->count ? dot(g + i * y_row, y + i * y_row, s->width) : 0;
-    }
+    for (int64_t i = 0; i < TILE; i++) t->logsum[i] = i < t->count ? logsum[i] : 0;
+    dot_rows(s, t, g, y);
 }
 
 static void copy_rows(const float *x, int64_t x_row, int64_t rows, int64_t width, float *y,
@@ -173,8 +192,10 @@ void ls__cpu_attention_grad_group(const attention_shape *s, const float *g, cons
             t.count = s->tokens - first < TILE ? s->tokens - first : TILE;
             begin(s, &t, qkv + query, g + at, y + at, logsum + head * s->tokens + first);
             attention_block b;
-            for (int64_t key = 0; ls__cpu_attention_block(s, first, key, &b); key += KEYS)
+            for (int64_t key = 0; ls__cpu_attention_block(s, first, key, &b); key += KEYS) {
+                t.begins = head == kv_head * shared && (s->causal ? b.diagonal : first == 0);
                 differentiate_block(s, &t, &b, qkv + key_at, qkv + value_at);
+            }
             ls__cpu_panel_store(t.dq, TILE, t.count, width, scales, dqkv + query, s->row);
         }
     }

@@ -98,7 +98,7 @@ static void attend(tile *t, const attention_block *b, int64_t width)
     FOR_GROUPS(b, group, size, vector)
     raise_largest(t->scores + group * TILE + vector * LANES, group_keys(b, group, size),
                   b->vectors - vector, t->largest + vector * LANES);
-    for (int64_t at = 0; at < b->vectors * LANES; at += LANES)
+    for (int64_t at = 0; b->first > 0 && at < b->vectors * LANES; at += LANES)
         if (memcmp(before + at, t->largest + at, LANES * sizeof *before) != 0)
             shrink(before + at, t->largest + at, t->total + at, t->sums + at, width);
     FOR_GROUPS(b, group, size, vector)
@@ -106,9 +106,8 @@ static void attend(tile *t, const attention_block *b, int64_t width)
                  b->vectors - vector, t->largest + vector * LANES, t->total + vector * LANES);
 }
 
-static void begin(tile *t, int64_t width)
+static void begin(tile *t)
 {
-    memset(t->sums, 0, (size_t)(width * TILE) * sizeof *t->sums);
     for (int i = 0; i < TILE; i++) {
         t->largest[i] = -INFINITY;
         t->total[i] = 0;
@@ -138,7 +137,7 @@ void ls__cpu_attention_head(const attention_shape *s, const float *qkv, int64_t 
         int64_t count = s->tokens - first < TILE ? s->tokens - first : TILE;
         ls__cpu_panel_load(queries + first * s->row, s->row, count, width, s->scale, t.queries,
                            TILE);
-        begin(&t, width);
+        begin(&t);
         attention_block b;
         for (int64_t key = 0; ls__cpu_attention_block(s, first, key, &b); key += KEYS) {
             ls__cpu_attention_scores(s, &b, keys, t.queries, t.scores);

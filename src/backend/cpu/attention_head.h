@@ -76,7 +76,7 @@ static inline int64_t group_keys(const attention_block *b, int64_t group, int64_
  * qkv. Copying them together first was no gain. */
 void ls__cpu_attention_scores(const attention_shape *s, const attention_block *b, const float *x,
                               const float *panel, float *scores);
-/* sums (width, TILE) += x^T scores */
+/* sums (width, TILE) += x^T scores; = with the first block of keys */
 void ls__cpu_attention_gather(const attention_shape *s, const attention_block *b, const float *x,
                               const float *scores, float *sums);
 

@@ -61,5 +61,5 @@ void ls__cpu_attention_gather(const attention_shape *s, const attention_block *b
                                              .m = s->width,
                                              .k = group_keys(b, group, size),
                                              .vectors = b->vectors - vector,
-                                             .add = true });
+                                             .add = b->first + group > 0 });
 }
