@@ -4,7 +4,7 @@ set -eu
 bits="$LS_BINARY_DIR/tests/prog_cpu_bits"
 one=$("$bits" 1 bf16-mixed)
 echo "$one"
-[ "$(echo "$one" | wc -l)" = 2 ]
+[ "$(echo "$one" | wc -l)" = 3 ]
 echo "$one" | while read -r _ model _ batch aligned moved; do
     [ "$aligned" = "$moved" ] || { echo "model $model, batch $batch: bits depend on alignment"; exit 1; }
 done
