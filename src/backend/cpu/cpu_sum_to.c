@@ -1,6 +1,7 @@
 /* sum_to: a gradient summed over what was broadcast. Where samples are summed, a parameter's
  * gradient mostly, each lane adds its tiles in memory of its own, as for the bias of linear. */
 #include "backend/cpu/broadcast.h"
+#include "backend/cpu/gemm.h"
 #include "backend/cpu/reduce_dim.h"
 
 #include <string.h>
@@ -25,6 +26,10 @@ static void run_sum_to(const cpu_call *call)
     ls__cpu_loops(&l, &s->shape, rows);
     int64_t n = l.size[l.n - 1];
     bool kept = l.stride[0][l.n - 1];
+    if (kept && l.n == 2) { /* a bias: rows below each other */
+        ls__cpu_add_columns(x, y, l.size[0], n, n);
+        return;
+    }
     do {
         if (kept)
             ls__cpu_add_floats(y + l.offset[0], x, n);
