@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "data/dataset_internal.h"
 #include "trainer/model_internal.h"
+#include "world/world_internal.h"
 
 static bool same_fields(const ls__graph_options *o, const ls_field *fields, int nfields)
 {
@@ -66,6 +67,32 @@ ls_status ls__model_open_backend(ls_model *model)
     return LS_OK;
 }
 
+/* In words here, rather than by a signal when the pages are taken. */
+static ls_status check_limit(const ls_model *model, size_t nbytes)
+{
+    int64_t limit = ls__world_cpus(model->world)->memory;
+    int devices = ls_world_size(model->world);
+    if (limit <= 0 || nbytes <= (size_t)limit / (size_t)devices) return LS_OK;
+    return ls_fail(LS_ERR_MEMORY,
+                   "activations take %.0f MB on each device (%d of them), and %.0f MB are allowed "
+                   "here; use a smaller batch size, more --micro-batches, or --recompute where the "
+                   "program has it",
+                   (double)nbytes * 1e-6, devices, (double)limit * 1e-6);
+}
+
+static ls_status make_arena(ls_model *model, size_t nbytes)
+{
+    if (nbytes <= model->arena_bytes) return LS_OK;
+    LS_TRY(check_limit(model, nbytes));
+    ls__unmap(model->arena, model->arena_bytes);
+    model->arena_bytes = 0;
+    model->arena = ls__map(nbytes);
+    if (!model->arena) return LS_ERR_MEMORY;
+    model->arena_bytes = nbytes;
+    ls__map_populate(model->arena, nbytes, model->backend->parallel);
+    return LS_OK;
+}
+
 static ls_status compile(ls_model *model, ls__built *b)
 {
     const ls__graph_options *o = ls__graph_options_of(b->graph);
@@ -76,14 +103,11 @@ static ls_status compile(ls_model *model, ls__built *b)
     ls__log(LS__LOG_DEBUG, "stage %d, %lld samples: %.1f MFLOP, %.1f MiB of activations",
             (int)o->stage, (long long)o->batch, ls__graph_flops(b->graph) * 1e-6,
             (double)nbytes / (1 << 20));
-    if (nbytes <= model->arena_bytes) return LS_OK;
-    ls__unmap(model->arena, model->arena_bytes);
-    model->arena_bytes = 0;
-    model->arena = ls__map(nbytes);
-    if (!model->arena) return LS_ERR_MEMORY;
-    model->arena_bytes = nbytes;
-    ls__map_populate(model->arena, nbytes, model->backend->parallel);
-    return LS_OK;
+    ls_status status = make_arena(model, nbytes);
+    if (status == LS_OK) return LS_OK;
+    model->backend->destroy(b->executable); /* what cannot run is not there */
+    b->executable = NULL;
+    return status;
 }
 
 ls_status ls__model_build_as(ls_model *model, const ls__graph_options *options, bool compile_too,

@@ -254,9 +254,36 @@ static void test_the_prediction(void **state)
 #endif
 }
 
+/* Every pair of features, and more: refused before any of it is touched. */
+static void pairs(ls_graph *g, void *user)
+{
+    (void)user;
+    ls_tensor *x = ls_input(g, "x");
+    ls_tensor *column = ls_reshape(x, 3, (const int64_t[]) { -1, FEATURES, 1 });
+    ls_tensor *all = ls_mul(column, ls_reshape(x, 3, (const int64_t[]) { -1, 1, FEATURES }));
+    all = ls_mul(ls_reshape(all, 3, (const int64_t[]) { -1, FEATURES * FEATURES, 1 }),
+                 ls_param(g, "row", NULL, 1, (const int64_t[]) { 1 << 18 }));
+    ls_tensor *z = ls_linear(ls_sum(ls_relu(all), 2), "head", CLASSES);
+    ls_minimize(g, ls_cross_entropy(z, ls_input(g, "label")), NULL);
+}
+
+static void test_too_much(void **state)
+{
+    (void)state;
+    ls_model *model;
+    ls_dataset *data = make_data();
+    assert_ok(ls_model_create(world, pairs, NULL, &model));
+    ls_run_options options = { .batch_size = BATCH, .name = "much", .runs_dir = folder };
+    ls_run_result result;
+    assert_fails(ls_fit(model, data, NULL, &options, &result), LS_ERR_MEMORY, "activations take ");
+    ls_model_destroy(model);
+    ls_dataset_destroy(data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_the_prediction),
-                                        cmocka_unit_test(test_a_step_takes_nothing) };
+                                        cmocka_unit_test(test_a_step_takes_nothing),
+                                        cmocka_unit_test(test_too_much) };
     return cmocka_run_group_tests(tests, begin, end);
 }
