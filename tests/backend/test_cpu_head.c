@@ -34,8 +34,11 @@ static void language_model(ls_graph *g, void *user)
     if (m->scores_read) ls_report(g, "accuracy", ls_accuracy(z, y));
 }
 
-static void check(const head_model *m, int64_t batch, ls_dtype label, ls_stage stage,
-                  int64_t ignored)
+/* A unit in bf16's last place may fall either way. */
+static const double two_units = 2.0 / 256;
+
+static void check_in(ls_precision precision, const head_model *m, int64_t batch, ls_dtype label,
+                     ls_stage stage, int64_t ignored)
 {
     head_model copy = *m;
     const ls_field fields[] = { { "x", LS_DTYPE_F32, 2, { TOKENS, WIDTH } },
@@ -49,10 +52,17 @@ static void check(const head_model *m, int64_t batch, ls_dtype label, ls_stage s
                           .nfields = 3,
                           .classes = (int)m->classes,
                           .ignored = ignored,
-                          .tolerance = 5e-5 };
+                          .precision = precision,
+                          .tolerance = precision == LS_PRECISION_32 ? 5e-5 : two_units };
     compare_with_reference(&o);
     o.misaligned = 1;
     compare_with_reference(&o);
+}
+
+static void check(const head_model *m, int64_t batch, ls_dtype label, ls_stage stage,
+                  int64_t ignored)
+{
+    check_in(LS_PRECISION_32, m, batch, label, stage, ignored);
 }
 
 /* 606 rows of 84 KB: more than a block holds */
@@ -96,6 +106,16 @@ static void test_separate(void **state)
     check(&early, 7, LS_DTYPE_I32, LS_STAGE_TRAIN, 0);
 }
 
+static void test_bf16(void **state)
+{
+    (void)state;
+    head_model m = { .inputs = 200, .classes = 5261, .deep = true };
+    check_in(LS_PRECISION_BF16_MIXED, &m, 7, LS_DTYPE_I32, LS_STAGE_TRAIN, 3);
+    check_in(LS_PRECISION_BF16_MIXED, &m, 7, LS_DTYPE_I32, LS_STAGE_EVALUATE, 3);
+    head_model blocks = { .inputs = 52, .classes = 20981, .deep = true };
+    check_in(LS_PRECISION_BF16_MIXED, &blocks, 101, LS_DTYPE_I32, LS_STAGE_TRAIN, 5);
+}
+
 static void test_bad_label(void **state)
 {
     (void)state;
@@ -126,7 +146,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocks),     cmocka_unit_test(test_one_block),
         cmocka_unit_test(test_evaluation), cmocka_unit_test(test_without_input_gradient),
-        cmocka_unit_test(test_separate),   cmocka_unit_test(test_bad_label),
+        cmocka_unit_test(test_bf16),       cmocka_unit_test(test_separate),
+        cmocka_unit_test(test_bad_label),
     };
     return cmocka_run_group_tests(tests, open_backend, NULL);
 }

@@ -26,7 +26,23 @@ enum {
 };
 
 /* The buffers of every step; what is absent is `X` again. */
-enum { X, WEIGHT, LABELS, SCORES, PARTS, LOGSUM, LOSSES, PAD, BIAS, SEED, DW, DB, DX, BUFFERS };
+enum {
+    X,
+    WEIGHT,
+    LABELS,
+    SCORES,
+    PARTS,
+    LOGSUM,
+    LOSSES,
+    PAD,
+    BIAS,
+    SEED,
+    GRAD,
+    DW,
+    DB,
+    DX,
+    BUFFERS
+};
 
 /* A dimension in equal pieces, the last one shorter. */
 typedef struct cut {
@@ -39,6 +55,9 @@ typedef struct head {
     int64_t stride; /* floats from row to row of scores */
     ls_dtype label;
     int64_t per_sample; /* targets of a sample */
+    /* The factors of the products: bf16, or f32 numbers rounded to it. Then the gradient of a block
+     * is kept as bf16 beside its scores, or rounded where it is. */
+    bool half, rounded, half_dx;
     bool biased;
     bool learned, sums; /* the weights, the bias have a gradient */
     /* [short rows][short piece] */
@@ -74,9 +93,15 @@ typedef struct partial {
     double sum; /* of exp(score - base) */
 } partial;
 
-static void *at_row(const cpu_call *call, int buffer, int64_t row, int64_t width)
+static void *at(const cpu_call *call, int buffer, int64_t element, bool half)
 {
-    return (float *)ls__cpu_at(call, buffer) + row * width;
+    size_t size = half ? sizeof(uint16_t) : sizeof(float);
+    return (char *)ls__cpu_at(call, buffer) + (size_t)element * size;
+}
+
+static float *floats_at(const cpu_call *call, int buffer, int64_t element)
+{
+    return at(call, buffer, element, false);
 }
 
 /* scores of a piece of classes, and what the softmax needs of them */
@@ -85,11 +110,11 @@ static void run_scores(const cpu_call *call)
     const head_step *s = call->step->state;
     const head *h = s->h;
     int64_t from = call->task * h->classes.piece, n = piece_size(&h->classes, call->task);
-    float *scores = (float *)ls__cpu_at(call, SCORES) + from;
-    void *pointers[5] = { at_row(call, X, s->first, h->inputs.all),
-                          at_row(call, WEIGHT, from, h->inputs.all), scores };
+    float *scores = floats_at(call, SCORES, from);
+    void *pointers[5] = { at(call, X, s->first * h->inputs.all, h->half),
+                          at(call, WEIGHT, from * h->inputs.all, h->half), scores };
     int count = 3;
-    if (h->biased) pointers[count++] = (float *)ls__cpu_at(call, BIAS) + from;
+    if (h->biased) pointers[count++] = floats_at(call, BIAS, from);
     pointers[count] = ls__cpu_at(call, PAD);
     ls__cpu_primitive_run(&h->scores[s->tail][n < h->classes.piece], call, pointers);
     partial *parts = (partial *)ls__cpu_at(call, PARTS) + call->task;
@@ -123,7 +148,7 @@ static void run_softmax(const cpu_call *call)
     const head *h = s->h;
     const partial *parts = ls__cpu_at(call, PARTS);
     const float *scores = ls__cpu_at(call, SCORES);
-    float *logsum = at_row(call, LOGSUM, s->first, 1), *losses = at_row(call, LOSSES, s->first, 1);
+    float *logsum = floats_at(call, LOGSUM, s->first), *losses = floats_at(call, LOSSES, s->first);
     int64_t end = (call->task + 1) * ROWS_TASK, label;
     for (int64_t r = call->task * ROWS_TASK; r < end && r < s->rows; r++) {
         double sum = combine(parts + r * h->classes.n, h->classes.n);
@@ -137,8 +162,8 @@ static void run_softmax(const cpu_call *call)
 static void differentiate(const cpu_call *call, float *scores, int64_t from, int64_t n)
 {
     const head_step *s = call->step->state;
-    const float *logsum = at_row(call, LOGSUM, s->first, 1),
-                *seed = at_row(call, SEED, s->first, 1);
+    const float *logsum = floats_at(call, LOGSUM, s->first),
+                *seed = floats_at(call, SEED, s->first);
     int64_t label;
     for (int64_t r = 0; r < s->rows; r++) {
         float *row = scores + r * s->h->stride;
@@ -151,24 +176,54 @@ static void differentiate(const cpu_call *call, float *scores, int64_t from, int
     }
 }
 
+enum { CHUNK = 1024 };
+
+/* A piece of the gradient as the products want it. */
+static void round_piece(const cpu_call *call, float *scores, int64_t from, int64_t n)
+{
+    const head_step *s = call->step->state;
+    const head *h = s->h;
+    uint16_t *half = at(call, GRAD, from, true), chunk[CHUNK];
+    for (int64_t r = 0; r < s->rows && h->half; r++)
+        ls__cpu_to_half(scores + r * h->stride, half + r * h->stride, n);
+    for (int64_t r = 0; r < s->rows && h->rounded; r++) {
+        for (int64_t i = 0; i < n; i += CHUNK) {
+            float *x = scores + r * h->stride + i;
+            int64_t count = n - i < CHUNK ? n - i : CHUNK;
+            ls__cpu_to_half(x, chunk, count);
+            ls__cpu_from_half(chunk, x, count);
+        }
+    }
+}
+
+static void add_columns(const cpu_call *call, const void *grad, int64_t from, int64_t n)
+{
+    const head_step *s = call->step->state;
+    float *sums = floats_at(call, DB, from);
+    if (s->first == 0) memset(sums, 0, (size_t)n * sizeof *sums);
+    if (s->h->half)
+        ls__cpu_add_half_columns(grad, sums, s->rows, n, s->h->stride);
+    else
+        ls__cpu_add_columns(grad, sums, s->rows, n, s->h->stride);
+}
+
 /* The gradient of a piece of classes, and with it of their weights. */
 static void run_gradient(const cpu_call *call)
 {
     const head_step *s = call->step->state;
     const head *h = s->h;
     int64_t from = call->task * h->classes.piece, n = piece_size(&h->classes, call->task);
-    float *scores = (float *)ls__cpu_at(call, SCORES) + from;
+    float *scores = floats_at(call, SCORES, from);
     differentiate(call, scores, from, n);
+    round_piece(call, scores, from, n);
     if (!h->learned) return;
     bool tail = n < h->classes.piece;
     const cpu_primitive *p = s->first ? &h->dweight_more[s->tail][tail] : &h->dweight[0][tail];
-    void *pointers[] = { scores, at_row(call, X, s->first, h->inputs.all),
-                         at_row(call, DW, from, h->inputs.all), ls__cpu_at(call, PAD) };
+    void *grad = at(call, GRAD, from, h->half);
+    void *pointers[] = { grad, at(call, X, s->first * h->inputs.all, h->half),
+                         floats_at(call, DW, from * h->inputs.all), ls__cpu_at(call, PAD) };
     ls__cpu_primitive_run(p, call, pointers);
-    if (!h->sums) return;
-    float *sums = (float *)ls__cpu_at(call, DB) + from;
-    if (s->first == 0) memset(sums, 0, (size_t)n * sizeof *sums);
-    ls__cpu_add_columns(scores, sums, s->rows, n, h->stride);
+    if (h->sums) add_columns(call, grad, from, n);
 }
 
 /* dx, cut into pieces of inputs */
@@ -177,8 +232,8 @@ static void run_dx(const cpu_call *call)
     const head_step *s = call->step->state;
     const head *h = s->h;
     int64_t from = call->task * h->inputs.piece, n = piece_size(&h->inputs, call->task);
-    void *pointers[] = { ls__cpu_at(call, SCORES), (float *)ls__cpu_at(call, WEIGHT) + from,
-                         (float *)at_row(call, DX, s->first, h->inputs.all) + from,
+    void *pointers[] = { ls__cpu_at(call, GRAD), at(call, WEIGHT, from, h->half),
+                         at(call, DX, s->first * h->inputs.all + from, h->half_dx),
                          ls__cpu_at(call, PAD) };
     ls__cpu_primitive_run(&h->dx[s->tail][n < h->inputs.piece], call, pointers);
 }
@@ -237,18 +292,25 @@ static ls_status make_products(cpu_primitive out[2][2], gemm_shape *shape, const
 static ls_status make_all_products(head *h, const cpu_head *match)
 {
     int64_t inputs = h->inputs.all;
-    gemm_shape s = { .k = inputs, .transpose_b = true, .c_stride = h->stride, .bias = h->biased };
+    gemm_shape s = {
+        .k = inputs, .transpose_b = true, .c_stride = h->stride, .bias = h->biased, .half = h->half
+    };
     LS_TRY(make_products(h->scores, &s, &h->rows, &s.m, &h->classes, &s.n));
     if (h->learned) {
-        s = (gemm_shape) { .n = inputs, .transpose_a = true, .a_stride = h->stride };
+        s = (gemm_shape) {
+            .n = inputs, .transpose_a = true, .a_stride = h->stride, .half = h->half
+        };
         LS_TRY(make_products(h->dweight, &s, &h->rows, &s.k, &h->classes, &s.m));
         s.sum = true;
         LS_TRY(make_products(h->dweight_more, &s, &h->rows, &s.k, &h->classes, &s.m));
     }
     if (match->grad_x < 0) return LS_OK;
-    s = (gemm_shape) {
-        .k = h->classes.all, .a_stride = h->stride, .b_stride = inputs, .c_stride = inputs
-    };
+    s = (gemm_shape) { .k = h->classes.all,
+                       .a_stride = h->stride,
+                       .b_stride = inputs,
+                       .c_stride = inputs,
+                       .half = h->half,
+                       .half_c = h->half_dx };
     return make_products(h->dx, &s, &h->rows, &s.m, &h->inputs, &s.n);
 }
 
@@ -269,9 +331,9 @@ static ls_status find_buffers(cpu_builder *b, const cpu_head *match, const head 
     const ls__node *linear = &b->nodes[match->linear], *entropy = &b->nodes[match->entropy];
     size_t parts = (size_t)(h->rows.piece * h->classes.n) * sizeof(partial);
     size_t scores = (size_t)(h->rows.piece * h->stride) * sizeof(float);
-    LS_TRY(ls__cpu_read(b, linear->in[0], CPU_PLAIN, &buffers[X]));
+    LS_TRY(ls__cpu_read(b, linear->in[0], ls__cpu_factor_layout(linear, 0), &buffers[X]));
     for (int i = 0; i < BUFFERS; i++) buffers[i] = buffers[X];
-    LS_TRY(ls__cpu_read(b, linear->in[1], CPU_PLAIN, &buffers[WEIGHT]));
+    LS_TRY(ls__cpu_read(b, linear->in[1], ls__cpu_factor_layout(linear, 1), &buffers[WEIGHT]));
     LS_TRY(ls__cpu_read(b, entropy->in[1], CPU_PLAIN, &buffers[LABELS]));
     LS_TRY(ls__cpu_read(b, entropy->out[0], CPU_PLAIN, &buffers[LOSSES]));
     LS_TRY(ls__cpu_read(b, entropy->out[2], CPU_PLAIN, &buffers[LOGSUM]));
@@ -287,13 +349,17 @@ static ls_status find_gradients(cpu_builder *b, const cpu_head *match, const hea
     bool tiled = ls__cpu_tiled(b, b->nodes[match->linear].in[0]);
     const ls__node *entropy_grad = &b->nodes[match->entropy_grad];
     LS_TRY(ls__cpu_read(b, entropy_grad->in[0], CPU_PLAIN, &buffers[SEED]));
+    buffers[GRAD] = buffers[SCORES];
+    size_t grad = (size_t)(h->rows.piece * h->stride) * sizeof(uint16_t);
+    if (h->half) LS_TRY(ls__cpu_shared(b, grad, 0, &buffers[GRAD]));
     if (h->learned) {
         ls_tensor **out = b->nodes[match->grad_weight].out;
         LS_TRY(ls__cpu_write(b, out[0], CPU_PLAIN, false, &buffers[DW]));
         if (h->sums) LS_TRY(ls__cpu_write(b, out[1], CPU_PLAIN, false, &buffers[DB]));
     }
     if (match->grad_x < 0) return LS_OK;
-    return ls__cpu_write(b, b->nodes[match->grad_x].out[0], CPU_PLAIN, tiled, &buffers[DX]);
+    const ls_tensor *dx = b->nodes[match->grad_x].out[0];
+    return ls__cpu_write(b, dx, ls__cpu_stored_layout(dx), tiled, &buffers[DX]);
 }
 
 static ls_status add_step(cpu_builder *b, head *h, int64_t block, void (*run)(const cpu_call *),
@@ -331,6 +397,10 @@ static void fill_head(const cpu_builder *b, const cpu_head *match, head *h)
     int64_t rows = linear->in[0]->shape[0];
     h->label = labels->type;
     h->per_sample = rows >= b->program->batch ? rows / b->program->batch : 1;
+    h->half = ls__cpu_factor_layout(linear, 0) == CPU_HALF;
+    h->rounded = ls__cpu_factor_layout(linear, 0) == CPU_ROUNDED;
+    h->half_dx =
+        match->grad_x >= 0 && ls__cpu_stored_layout(b->nodes[match->grad_x].out[0]) == CPU_HALF;
     h->biased = linear->nin == 3;
     h->learned = match->grad_weight >= 0;
     h->sums = h->learned && b->nodes[match->grad_weight].nout == 2;

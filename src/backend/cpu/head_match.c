@@ -73,10 +73,11 @@ static bool match_backward(const cpu_builder *b, const ls_tensor *scores, cpu_he
 static bool match(const cpu_builder *b, int i, cpu_head *h)
 {
     const ls__node *linear = &b->nodes[i];
-    if (linear->op != &ls__op_linear || linear->half || linear->in[1]->role != LS__ROLE_PARAM ||
+    if (linear->op != &ls__op_linear || linear->in[1]->role != LS__ROLE_PARAM ||
         linear->in[1]->shape[0] < FEWEST_CLASSES || !ls__cpu_large_weight(b, linear->in[1]))
         return false;
     const ls_tensor *scores = seen(b, linear->out[0]);
+    if (scores->half) return false;
     *h = (cpu_head) { .linear = i,
                       .entropy = reader(b, i, scores, &ls__op_cross_entropy),
                       .entropy_grad = -1,

@@ -172,7 +172,6 @@ static ls_status lower_node(cpu_builder *b, int i)
     const ls__node *node = &b->nodes[i];
     const kernel *k = kernel_of(node->op);
     cpu_task task = { .node = node, .out = node->out[0] };
-    b->current = i;
     if (node->op == &ls__op_reshape) return lower_reshape(b, node);
     if (!k) return ls__cpu_user_op(b, &task);
     if (b->partner[i] < 0) return k->lower(b, &task);
@@ -212,6 +211,7 @@ ls_status ls__cpu_lower(cpu_builder *b)
     find_partners(b);
     LS_TRY(ls__cpu_find_heads(b));
     for (int i = 0; i < b->nnodes; i++) {
+        b->current = i;
         LS_TRY(ls__cpu_lower_head(b, i, &done));
         if (!done && !b->absorbed[i]) LS_TRY(lower_node(b, i));
         forget_reads(b, &b->nodes[i]);
