@@ -19,5 +19,8 @@ size_t make_npy(uint8_t *out, int major, const char *literal, const void *values
 /* A shard of llm.c whose header promises `promised` tokens and which has `count`: token i is i * 7 +
  * 3. Wide when magic is Llama 3's. */
 size_t make_shard(uint8_t *out, int32_t magic, int32_t version, int32_t promised, int32_t count);
+/* Kilobytes of this process's resident memory that are pages of files; -1 where the kernel does not
+ * say. */
+long resident_file_kilobytes(void);
 
 #endif
