@@ -67,6 +67,15 @@ static void cnn(ls_graph *g, void *user)
     ls_minimize(g, ls_cross_entropy(z, ls_input(g, "label")), NULL);
 }
 
+/* A head whose scores are computed in blocks of rows. */
+static void language_model(ls_graph *g, void *user)
+{
+    int64_t classes = *(const int64_t *)user;
+    ls_tensor *h = dense(ls_relu(dense(ls_input(g, "x"), "in", 96)), "up", 520);
+    ls_tensor *z = dense(h, "head", classes);
+    ls_minimize(g, ls_cross_entropy(z, ls_input(g, "label")), NULL);
+}
+
 static compare_options mixed(ls_step_fn *step, const void *user, const ls_field fields[2],
                              int64_t batch)
 {
@@ -133,6 +142,16 @@ static void a_transformer_rounds_as_the_graph_says(void **state)
     for (size_t b = 0; b < 3; b++) check(transformer, NULL, text_fields, batches[b]);
 }
 
+static void a_head_in_blocks_rounds_too(void **state)
+{
+    (void)state;
+    static const int64_t classes = 10007;
+    compare_options o = mixed(language_model, &classes, text_fields, 3);
+    compare_with_reference(&o);
+    double d = difference(o);
+    if (d < 1e-4 || d > 0.3) fail_msg("gradients are %g from f32's", d);
+}
+
 static void the_linear_layers_of_a_cnn_round(void **state)
 {
     (void)state;
@@ -157,6 +176,7 @@ int main(void)
         cmocka_unit_test(an_mlp_rounds_as_the_graph_says),
         cmocka_unit_test(large_weights_too),
         cmocka_unit_test(a_transformer_rounds_as_the_graph_says),
+        cmocka_unit_test(a_head_in_blocks_rounds_too),
         cmocka_unit_test(the_linear_layers_of_a_cnn_round),
         cmocka_unit_test(recomputation_has_the_same_bits),
     };
