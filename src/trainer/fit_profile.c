@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "graph/ops.h"
 #include "trainer/model_internal.h"
 
 enum {
@@ -103,6 +104,18 @@ static row *row_named(report *r, const char *name, const char *layer)
     return made;
 }
 
+/* A lookup touches a few rows of a table, however large. */
+static double bytes_of(const ls__node *node, const ls__profile_step *s)
+{
+    const ls_tensor *rows = node->op == &ls__op_embedding        ? node->out[0]
+                            : node->op == &ls__op_embedding_grad ? node->in[0]
+                                                                 : NULL;
+    if (!rows) return s->nbytes;
+    ls_array array = { .rank = rows->rank };
+    memcpy(array.shape, rows->shape, sizeof array.shape);
+    return 2.0 * (double)ls_array_count(&array) * sizeof(float);
+}
+
 static ls_status add_step(report *r, const ls__built *b, const ls__profile *p, int step,
                           bool *counted)
 {
@@ -117,7 +130,7 @@ static ls_status add_step(report *r, const ls__built *b, const ls__profile *p, i
     if (!to) return LS_ERR_MEMORY;
     to->calls += s->calls;
     to->seconds += s->seconds / p->threads;
-    to->nbytes += s->nbytes * (double)p->runs;
+    to->nbytes += bytes_of(&nodes[s->node], s) * (double)p->runs;
     if (s->what || counted[s->node]) return LS_OK;
     counted[s->node] = true;
     to->flops += ls__node_flops(&nodes[s->node]) * (double)p->runs;

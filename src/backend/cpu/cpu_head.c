@@ -362,9 +362,11 @@ static ls_status find_gradients(cpu_builder *b, const cpu_head *match, const hea
     return ls__cpu_write(b, dx, ls__cpu_stored_layout(dx), tiled, &buffers[DX]);
 }
 
-static ls_status add_step(cpu_builder *b, head *h, int64_t block, void (*run)(const cpu_call *),
-                          int64_t ntasks, const int *buffers)
+/* node: whose work it is, for profiles. */
+static ls_status add_step(cpu_builder *b, head *h, int64_t block, int node,
+                          void (*run)(const cpu_call *), int64_t ntasks, const int *buffers)
 {
+    b->current = node;
     head_step *s = ls__alloc(1, sizeof *s);
     if (!s) return LS_ERR_MEMORY;
     int64_t rows = piece_size(&h->rows, block);
@@ -382,12 +384,13 @@ static ls_status add_block(cpu_builder *b, const cpu_head *match, head *h, int64
                            const int *buffers)
 {
     int64_t row_tasks = (piece_size(&h->rows, block) + ROWS_TASK - 1) / ROWS_TASK;
-    LS_TRY(add_step(b, h, block, run_scores, h->classes.n, buffers));
-    LS_TRY(add_step(b, h, block, run_softmax, row_tasks, buffers));
+    LS_TRY(add_step(b, h, block, match->linear, run_scores, h->classes.n, buffers));
+    LS_TRY(add_step(b, h, block, match->entropy, run_softmax, row_tasks, buffers));
     if (match->entropy_grad < 0) return LS_OK;
-    LS_TRY(add_step(b, h, block, run_gradient, h->classes.n, buffers));
+    LS_TRY(add_step(b, h, block, match->grad_weight >= 0 ? match->grad_weight : match->entropy_grad,
+                    run_gradient, h->classes.n, buffers));
     if (match->grad_x < 0) return LS_OK;
-    return add_step(b, h, block, run_dx, h->inputs.n, buffers);
+    return add_step(b, h, block, match->grad_x, run_dx, h->inputs.n, buffers);
 }
 
 static void fill_head(const cpu_builder *b, const cpu_head *match, head *h)
@@ -413,6 +416,7 @@ ls_status ls__cpu_head(cpu_builder *b, const cpu_head *match)
     head *h = ls__alloc(1, sizeof *h);
     if (!h) return LS_ERR_MEMORY;
     h->users = 1; /* this function */
+    b->current = match->linear;
     fill_head(b, match, h);
     ls_status status = make_all_products(h, match);
     if (status == LS_OK) status = find_buffers(b, match, h, buffers);
