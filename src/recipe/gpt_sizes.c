@@ -2,6 +2,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "recipe/gpt.h"
 
@@ -89,17 +90,42 @@ static ls_status path_in(char path[LS_PATH_MAX], const char *folder)
     return ls_fail(LS_ERR_CONFIG, "%.64s...: too long a path", folder);
 }
 
+/* Weights alone do not tell all: other heads would read them in another way, without a word. */
+static ls_status check_same(const recipe_gpt *recipe, const char *folder)
+{
+    recipe_gpt before = { 0 };
+    ls_status status = recipe_gpt_load(&before, folder);
+    if (status != LS_OK) return status;
+    const struct {
+        const char *flag;
+        int64_t then, now;
+    } sizes[] = { { "layers", before.layers, recipe->layers },
+                  { "heads", before.heads, recipe->heads },
+                  { "kv-heads", before.kv_heads, recipe->kv_heads },
+                  { "width", before.width, recipe->width },
+                  { "context", before.positions, recipe->positions },
+                  { "vocabulary", before.vocabulary, recipe->vocabulary } };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i].then != sizes[i].now)
+            return ls_fail(LS_ERR_CONFIG, "--%s %lld: %s began with %lld", sizes[i].flag,
+                           (long long)sizes[i].now, folder, (long long)sizes[i].then);
+    return LS_OK;
+}
+
 ls_status recipe_gpt_save(const recipe_gpt *recipe, const char *folder)
 {
-    char path[LS_PATH_MAX];
+    char path[LS_PATH_MAX], new[LS_PATH_MAX + 8];
     if (path_in(path, folder) != LS_OK) return LS_ERR_CONFIG;
+    snprintf(new, sizeof new, "%s.new", path);
+    if (access(path, F_OK) == 0) return check_same(recipe, folder);
     json_t *document = json_pack(
         "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "schema", "lockstep.gpt/1", "layers",
         (json_int_t)recipe->layers, "heads", (json_int_t)recipe->heads, "kv_heads",
         (json_int_t)recipe->kv_heads, "width", (json_int_t)recipe->width, "context",
         (json_int_t)recipe->context, "positions", (json_int_t)recipe->positions, "vocabulary",
         (json_int_t)recipe->vocabulary, "dropout", recipe->dropout);
-    bool written = document && json_dump_file(document, path, JSON_INDENT(2)) == 0;
+    bool written =
+        document && json_dump_file(document, new, JSON_INDENT(2)) == 0 && rename(new, path) == 0;
     json_decref(document);
     return written ? LS_OK : ls_fail(LS_ERR_IO, "%s: cannot write", path);
 }

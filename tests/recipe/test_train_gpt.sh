@@ -111,6 +111,8 @@ sed 's/God/Qod/' text >other
 # shellcheck disable=SC2086
 {
     refused 2 'begun with 185' train gpt --data longer --tokens characters $tiny --max-epochs 30 --lr 0.01 --name characters
+    refused 1 'heads 4: runs/bytes began with 2' train gpt --data text --layers 1 --heads 4 --width 16 --context 16 \
+        --batch-size 8 --max-epochs 30 --name bytes --devices 2
     refused 1 'other tokens' train gpt --data other --tokens characters $tiny --max-epochs 30 --lr 0.01 --name characters
 }
 
