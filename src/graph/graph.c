@@ -80,6 +80,7 @@ void ls__graph_destroy(ls_graph *g)
     ls__free(g->nodes);
     ls__free(g->params);
     ls__free(g->results);
+    ls__free(g->kept);
     ls__free(g->states);
     ls__free(g);
 }
