@@ -46,11 +46,9 @@ static ls_status find_columns(filler *f)
 static ls_status read_number(const filler *f, const ls__table_column *c, int place, float *out)
 {
     const ls__csv_field *field = &f->file.csv.fields[place];
-    bool is_number;
     double value;
-    LS_TRY(ls__table_file_number(&f->file, place, &is_number, &value));
-    if (!is_number)
-        return ls__table_fail(&f->file, place, "\"%.*s\" is not a number",
+    if (ls__table_file_number(&f->file, place, &value) != LS__NUMBER_FINITE)
+        return ls__table_fail(&f->file, place, "\"%.*s\" is not a finite number",
                               (int)(field->nbytes < 40 ? field->nbytes : 40), field->text);
     *out = (float)((value - c->mean) / c->deviation);
     if (!isfinite(*out))

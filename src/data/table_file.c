@@ -135,14 +135,9 @@ ls_status ls__table_fail(const ls__table_file *f, int column, const char *format
                    (long long)f->csv.line, column + 1, f->names[column], text);
 }
 
-ls_status ls__table_file_number(const ls__table_file *f, int column, bool *is_number, double *value)
+ls__number_kind ls__table_file_number(const ls__table_file *f, int column, double *value)
 {
     const ls__csv_field *field = &f->csv.fields[column];
     char point = f->csv.delimiter == ';' ? ',' : '.';
-    ls__number_kind kind = ls__table_number(field->text, field->nbytes, point, value);
-    *is_number = kind == LS__NUMBER_FINITE;
-    if (kind == LS__NUMBER_INFINITE)
-        return ls__table_fail(f, column, "%.*s is not a finite number",
-                              (int)(field->nbytes < 40 ? field->nbytes : 40), field->text);
-    return LS_OK;
+    return ls__table_number(field->text, field->nbytes, point, value);
 }

@@ -36,9 +36,8 @@ int ls__table_file_find(const ls__table_file *file, const char *name);
 /* Fails with LS_ERR_DATA and "data.csv:7: column 3 ("age"): ...". */
 ls_status ls__table_fail(const ls__table_file *file, int column, const char *format, ...)
     LS_PRINTF(3, 4);
-/* What the field in a column says as a number; an infinite one is an error. */
-ls_status ls__table_file_number(const ls__table_file *file, int column, bool *is_number,
-                                double *value);
+/* What the field in a column says as a number. */
+ls__number_kind ls__table_file_number(const ls__table_file *file, int column, double *value);
 
 /* --- the schema --- */
 

@@ -16,9 +16,9 @@ enum { HASH_ABOVE_DEFAULT = 1000, HASH_ABOVE_MAX = 1 << 24, CLASSES_MAX = 1 << 1
 typedef struct column_facts {
     bool used, forced; /* forced: a category whatever it looks like */
     bool is_number;
-    int64_t numbers, texts, missing;
-    int64_t text_line; /* of the first text, */
-    char text[24];     /* which begins so */
+    int64_t numbers, infinite, texts, missing;
+    int64_t odd_line; /* of the first value that is no finite number, */
+    char odd[24];     /* which begins so */
     double sum, mean, squares;
     ls__text_set values;
     bool too_many;
@@ -100,11 +100,18 @@ static ls_status apply_options(learner *l)
 
 /* --- the first pass --- */
 
+static void note_odd(column_facts *facts, const ls__csv *csv, const ls__csv_field *field)
+{
+    if (facts->odd_line) return;
+    facts->odd_line = csv->line;
+    size_t n = field->nbytes < sizeof facts->odd ? field->nbytes : sizeof facts->odd - 1;
+    memcpy(facts->odd, field->text, n);
+}
+
 static ls_status count_value(learner *l, int column)
 {
     column_facts *facts = &l->facts[column];
     const ls__csv_field *field = &l->file.csv.fields[column];
-    bool is_number = false;
     double value = 0;
     if (ls__table_missing(field->text, field->nbytes)) {
         facts->missing++;
@@ -114,15 +121,32 @@ static ls_status count_value(learner *l, int column)
                                   "target");
         return LS_OK;
     }
-    if (!facts->forced) LS_TRY(ls__table_file_number(&l->file, column, &is_number, &value));
-    if (is_number) {
+    ls__number_kind kind = LS__NUMBER_NONE;
+    if (!facts->forced) kind = ls__table_file_number(&l->file, column, &value);
+    if (kind == LS__NUMBER_FINITE) {
         facts->numbers++;
         facts->sum += value;
-    } else if (facts->texts++ == 0) {
-        facts->text_line = l->file.csv.line;
-        size_t n = field->nbytes < sizeof facts->text ? field->nbytes : sizeof facts->text - 1;
-        memcpy(facts->text, field->text, n);
+        return LS_OK;
     }
+    note_odd(facts, &l->file.csv, field);
+    if (kind == LS__NUMBER_NONE)
+        facts->texts++;
+    else
+        facts->infinite++;
+    return LS_OK;
+}
+
+/* Infinite values are an error among numbers; among texts ("1e999" of some identifier) they are
+ * texts. */
+static ls_status decide_kind(learner *l, int column)
+{
+    column_facts *facts = &l->facts[column];
+    facts->is_number = facts->texts == 0;
+    if (facts->is_number && facts->infinite)
+        return ls_fail(LS_ERR_DATA, "%s:%lld: column %d (\"%.60s\"): %s is not a finite number",
+                       l->file.path, (long long)facts->odd_line, column + 1, l->file.names[column],
+                       facts->odd);
+    if (facts->numbers) facts->mean = facts->sum / (double)facts->numbers;
     return LS_OK;
 }
 
@@ -135,7 +159,7 @@ static void warn_of_texts(const learner *l, int column)
             "%s: column \"%.60s\" is taken as categories, since %lld of its %lld values are no "
             "numbers; the first in line %lld (\"%s\")",
             l->file.path, l->file.names[column], (long long)facts->texts,
-            (long long)(facts->numbers + facts->texts), (long long)facts->text_line, facts->text);
+            (long long)(facts->numbers + facts->texts), (long long)facts->odd_line, facts->odd);
 }
 
 static ls_status first_pass(learner *l)
@@ -152,8 +176,7 @@ static ls_status first_pass(learner *l)
     for (int i = 0; i < l->file.nnames; i++) {
         column_facts *facts = &l->facts[i];
         if (!facts->used) continue;
-        facts->is_number = facts->texts == 0;
-        if (facts->numbers) facts->mean = facts->sum / (double)facts->numbers;
+        LS_TRY(decide_kind(l, i));
         warn_of_texts(l, i);
         if (facts->numbers + facts->texts > 0) continue;
         ls__log(LS__LOG_WARN, "%s: column \"%.60s\" has no values: left out", l->file.path,
@@ -172,9 +195,8 @@ static ls_status learn_value(learner *l, int column)
     int64_t most = column == l->target ? CLASSES_MAX : l->hash_above;
     if (facts->too_many || ls__table_missing(field->text, field->nbytes)) return LS_OK;
     if (facts->is_number) {
-        bool is_number;
-        double value;
-        LS_TRY(ls__table_file_number(&l->file, column, &is_number, &value));
+        double value = 0;
+        (void)ls__table_file_number(&l->file, column, &value); /* it is one */
         facts->squares += (value - facts->mean) * (value - facts->mean);
         return LS_OK;
     }
@@ -236,7 +258,7 @@ static ls_status make_target(learner *l, ls__table_column *out)
                        "%s: the target \"%.60s\" has more than %d different texts: no classes; the "
                        "first that is no number stands in line %lld (\"%s\")",
                        l->file.path, l->file.names[l->target], CLASSES_MAX,
-                       (long long)facts->text_line, facts->text);
+                       (long long)facts->odd_line, facts->odd);
     LS_TRY(make_column(l, l->target, out));
     if (out->kind == LS__TABLE_CATEGORY && out->values.count < 2)
         return ls_fail(LS_ERR_DATA, "%s: the target \"%.60s\" has one class only (\"%.40s\")",
