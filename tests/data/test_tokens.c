@@ -1,5 +1,6 @@
 /* Token files: both formats, windows over several files, what is refused, and resident memory. */
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -224,6 +225,41 @@ static void a_gigabyte_stays_on_the_disk(void **state)
     ls_dataset_destroy(d);
 }
 
+enum { SHARED_COUNT = 50000000, SHARED_CONTEXT = 512 };
+
+/* Reads all over the file, while others do and pages are handed back. */
+static void *read_many(void *user)
+{
+    const ls_dataset *d = user;
+    int32_t tokens[SHARED_CONTEXT], targets[SHARED_CONTEXT];
+    for (int64_t i = 0; i < 400; i++) {
+        int64_t at = i * 7919 % ls_dataset_length(d);
+        if (ls_dataset_read(d, at, NULL, (void *[]) { tokens, targets }) != LS_OK) return user;
+        for (int k = 0; k < SHARED_CONTEXT; k++)
+            if (tokens[k] != 0 || targets[k] != 0) return user;
+    }
+    return NULL;
+}
+
+static void several_threads_read(void **state)
+{
+    (void)state;
+    make_shard(bytes, GPT2, 1, SHARED_COUNT, 0);
+    const char *path = write_file("shared.bin", bytes, 1024);
+    assert_int_equal(truncate(path, 1024 + 2l * SHARED_COUNT), 0);
+    ls_dataset *d;
+    assert_ok(ls_dataset_tokens(path, SHARED_CONTEXT, &d));
+    pthread_t threads[3];
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, read_many, d), 0);
+    for (int i = 0; i < 3; i++) {
+        void *bad;
+        pthread_join(threads[i], &bad);
+        assert_null(bad);
+    }
+    ls_dataset_destroy(d);
+}
+
 static void failed_allocations(void **state)
 {
     (void)state;
@@ -254,6 +290,7 @@ int main(void)
         cmocka_unit_test(files_that_are_something_else),
         cmocka_unit_test(a_token_beyond_the_vocabulary),
         cmocka_unit_test(a_gigabyte_stays_on_the_disk),
+        cmocka_unit_test(several_threads_read),
         cmocka_unit_test(failed_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
