@@ -131,7 +131,8 @@ static void long_texts(void **state)
     copy_golden("tokenizer.json", "tokenizer.json");
     assert_ok(ls_tokenizer_gpt2(folder(), &t));
     unlink(test_path("tokenizer.json"));
-    static const char part[] = " the device's\xC3\xA9  tokens,\n\n 12"; /* cut before every part */
+    /* Cut before every part; runs of spaces, which merge, would show a cut within. */
+    static const char part[] = " the device's\xC3\xA9          tokens,\n           12";
     const size_t length = sizeof part - 1;
     char *text = malloc(NBYTES);
     for (size_t i = 0; i < NBYTES; i++) text[i] = part[i % length];
@@ -142,8 +143,18 @@ static void long_texts(void **state)
     assert_ok(ls_tokenizer_encode(t, text, parts * length, &all, &count));
     assert_int_equal(count, n * (int64_t)parts);
     for (int64_t i = 0; i < count; i++) assert_int_equal(all[i], one[i % n]);
-    free(one);
     free(all);
+    for (size_t shift = 1; shift < length; shift += 5) { /* other places of the chunks' ends */
+        int64_t head;
+        size_t nbytes = (1 << 18) / length * length + 2 * length;
+        assert_ok(ls_tokenizer_encode(t, part + shift, length - shift, &all, &head));
+        free(all);
+        assert_ok(ls_tokenizer_encode(t, text + shift, nbytes - shift, &all, &count));
+        assert_int_equal((count - head) % n, 0);
+        for (int64_t i = head; i < count; i++) assert_int_equal(all[i], one[(i - head) % n]);
+        free(all);
+    }
+    free(one);
     memset(text, 'e', NBYTES); /* one word */
     assert_ok(ls_tokenizer_encode(t, text, NBYTES, &all, &count));
     assert_true(count > 0);
@@ -254,10 +265,11 @@ static void damaged_files(void **state)
     assert_fails(ls_tokenizer_gpt2(folder(), &t), bad, "git lfs pull");
     unlink(test_path("tokenizer.json"));
     copy_golden("vocab.json", "vocab.json");
-    assert_fails(ls_tokenizer_gpt2((write_file("merges.txt", "\xC4\xA0 t\nt", 6), folder()), &t), bad,
-                 "merge 2 is not two tokens");
-    assert_fails(ls_tokenizer_gpt2((write_file("merges.txt", "\xC4\xA0 t\n\xFF e", 8), folder()), &t), bad,
-                 "merges.txt:2: not a list of merges");
+    assert_fails(ls_tokenizer_gpt2((write_file("merges.txt", "\xC4\xA0 t\nt", 6), folder()), &t),
+                 bad, "merge 2 is not two tokens");
+    assert_fails(
+        ls_tokenizer_gpt2((write_file("merges.txt", "\xC4\xA0 t\n\xFF e", 8), folder()), &t), bad,
+        "merges.txt:2: not a list of merges");
     unlink(test_path("vocab.json"));
     unlink(test_path("merges.txt"));
     assert_fails(ls_tokenizer_gpt2(folder(), &t), bad, "openai-community/gpt2 (tokenizer.json)");

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "data/dataset_internal.h"
+#include "data/image_folder.h"
 #include "data/loader.h"
 #include "helper_data_files.h"
 
@@ -109,6 +110,25 @@ static void classes_and_samples(void **state)
         ls_dataset_destroy(d);
     }
     remove_folder("pets");
+}
+
+static void in_the_order_of_names(void **state)
+{
+    (void)state;
+    ls__image_folder f;
+    make_folder("many");
+    make_folder("many/a");
+    for (int i = 0; i < 60; i++) { /* no disk lists so many in order by chance */
+        char name[64];
+        snprintf(name, sizeof name, "many/a/%d.png", i * 7919 % 1000);
+        put(name, "");
+    }
+    assert_ok(ls__image_folder_open(test_path("many"), &f));
+    assert_int_equal(f.count, 60);
+    for (int i = 1; i < 60; i++)
+        assert_true(strcmp(f.paths + f.entries[i - 1].path, f.paths + f.entries[i].path) < 0);
+    ls__image_folder_close(&f);
+    remove_folder("many");
 }
 
 static void augmentation_is_the_sample_s(void **state)
@@ -247,6 +267,7 @@ static void failed_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(in_the_order_of_names),
         cmocka_unit_test(classes_and_samples),
         cmocka_unit_test(augmentation_is_the_sample_s),
         cmocka_unit_test(several_threads_read),
