@@ -7,6 +7,8 @@
 
 #include <lockstep/nn.h>
 
+#include "base/memory.h"
+
 static const int64_t batches[] = { 1, 3, 67 };
 #define FOR_BATCHES(b) for (size_t b = 0; b < sizeof batches / sizeof *batches; b++)
 
@@ -330,6 +332,42 @@ static void test_losses(void **state)
         }
 }
 
+/* --- every allocation of a build and a compilation may fail --- */
+
+static void all_kinds(ls_graph *g, void *user)
+{
+    (void)user;
+    ls_tensor *x = ls_input(g, "x"), *target = ls_input(g, "target");
+    x = ls_add(both_ways(g, x, 3), ls_mul(x, param_of(g, "row", 1, (const int64_t[]) { 5 })));
+    x = ls_add(ls_sum(x, 1),
+               ls_max(ls_concat((ls_tensor *[]) { x, ls_narrow(x, 1, 0, 2) }, 2, 1), 1));
+    x = ls_mean(ls_transpose(ls_reshape(x, 3, (const int64_t[]) { -1, 5, 1 }), 1, 2), 1);
+    ls_minimize(g, ls_add(ls_mse(x, target), ls_smooth_l1(x, target, 1)), NULL);
+}
+
+static void test_failed_allocations(void **state)
+{
+    (void)state;
+    static const ls_field fields[] = { { "x", LS_DTYPE_F32, 2, { 4, 5 } },
+                                       { "target", LS_DTYPE_F32, 1, { 5 } } };
+    ls__graph_options options = { .batch = 3, .fields = fields, .nfields = 2 };
+    ls_status status = LS_ERR_MEMORY;
+    int failures = 0;
+    for (long n = 1; status != LS_OK; n++) {
+        ls_graph *g;
+        ls__executable *e = NULL;
+        ls__alloc_fail_at(n);
+        status = ls__graph_build(all_kinds, NULL, &options, &g);
+        if (status == LS_OK) status = compare_backend(1)->compile(g, &e);
+        ls__alloc_fail_at(0);
+        if (status != LS_OK) assert_int_equal(status, LS_ERR_MEMORY);
+        failures += status != LS_OK;
+        compare_backend(1)->destroy(e);
+        ls__graph_destroy(g);
+    }
+    assert_true(failures > 300);
+}
+
 static int open_backend(void **state)
 {
     (void)state;
@@ -345,7 +383,7 @@ int main(void)
         cmocka_unit_test(test_whole_reductions), cmocka_unit_test(test_nan),
         cmocka_unit_test(test_transpose),        cmocka_unit_test(test_narrow_and_concat),
         cmocka_unit_test(test_whole_moves),      cmocka_unit_test(test_integers),
-        cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_losses),           cmocka_unit_test(test_failed_allocations),
     };
     return cmocka_run_group_tests(tests, open_backend, NULL);
 }

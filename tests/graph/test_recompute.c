@@ -4,6 +4,7 @@
 
 #include <lockstep/nn.h>
 
+#include "base/memory.h"
 #include "graph/ops.h"
 #include "reference.h"
 
@@ -263,6 +264,28 @@ static void test_mistakes(void **state)
     ls__graph_destroy(build(unknown_field, &n));
 }
 
+static void test_failed_allocations(void **state)
+{
+    (void)state;
+    net n = { .blocks = 2, .recompute = true, .leak = true };
+    ls__graph_options options = {
+        .stage = LS_STAGE_TRAIN, .batch = 3, .fields = fields, .nfields = 2
+    };
+    for (long k = 1;; k++) {
+        ls_graph *g;
+        ls__alloc_fail_at(k);
+        ls_status status = ls__graph_build(net_step, &n, &options, &g);
+        ls__alloc_fail_at(0);
+        if (status == LS_OK) {
+            ls__graph_destroy(g);
+            assert_true(k > 100);
+            return;
+        }
+        assert_int_equal(status, LS_ERR_MEMORY);
+        assert_null(g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -271,6 +294,7 @@ int main(void)
         cmocka_unit_test(test_memory_shrinks),
         cmocka_unit_test(test_same_values),
         cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_failed_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
