@@ -65,6 +65,7 @@ static ls_status eval_image(eval *e)
     if (number(e, "val-fraction") > 0) recipe.val_fraction = number(e, "val-fraction");
     recipe.data = e->data ? e->data : text(e, "data");
     LS_TRY(recipe_image_check(&recipe));
+    LS_TRY(recipe_image_classes(&recipe, e->run.folder, false));
     ls_status status = recipe_image_open(&recipe, &data);
     ls_dataset *held = data.test ? data.test : e->data ? data.all : data.val;
     if (status == LS_OK) status = evaluate(e, recipe_image_step, &recipe, held);

@@ -6,7 +6,7 @@
 
 #include "recipe/gpt.h"
 
-enum { SIZE_MAX_ = 1 << 24 };
+enum { SIZE_MOST = 1 << 24, LAYERS_MOST = 4096 };
 
 typedef struct preset {
     const char *name;
@@ -43,14 +43,16 @@ static ls_status check(const recipe_gpt *recipe)
 {
     const struct {
         const char *flag;
-        int64_t size;
-    } sizes[] = { { "layers", recipe->layers },     { "heads", recipe->heads },
-                  { "kv-heads", recipe->kv_heads }, { "width", recipe->width },
-                  { "context", recipe->context },   { "vocabulary", recipe->vocabulary } };
+        int64_t size, most;
+    } sizes[] = {
+        { "layers", recipe->layers, LAYERS_MOST },   { "heads", recipe->heads, SIZE_MOST },
+        { "kv-heads", recipe->kv_heads, SIZE_MOST }, { "width", recipe->width, SIZE_MOST },
+        { "context", recipe->context, SIZE_MOST },   { "vocabulary", recipe->vocabulary, SIZE_MOST }
+    };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        if (sizes[i].size < 1 || sizes[i].size > SIZE_MAX_)
+        if (sizes[i].size < 1 || sizes[i].size > sizes[i].most)
             return ls_fail(LS_ERR_CONFIG, "--%s %lld: 1 to %d", sizes[i].flag,
-                           (long long)sizes[i].size, SIZE_MAX_);
+                           (long long)sizes[i].size, (int)sizes[i].most);
     if (recipe->width % recipe->heads != 0)
         return ls_fail(LS_ERR_CONFIG, "--width %lld: not a multiple of --heads %lld",
                        (long long)recipe->width, (long long)recipe->heads);

@@ -12,6 +12,19 @@ static void print(ls_world *world, const ls_run_result *result, const ls_values 
     free(text);
 }
 
+typedef struct saving {
+    ls_world *world;
+    const recipe_image *recipe;
+} saving;
+
+static void save_with_run(ls_run *run, void *user)
+{
+    const saving *s = user;
+    if (ls_world_rank(s->world) == 0 &&
+        recipe_image_classes(s->recipe, ls_run_folder(run), true) != LS_OK)
+        ls_world_abort(s->world, "%s", ls_error_text());
+}
+
 static void train(ls_world *world, recipe_image *recipe)
 {
     recipe_image_data data = { 0 };
@@ -22,7 +35,11 @@ static void train(ls_world *world, recipe_image *recipe)
     ls_check(recipe_image_check(recipe));
     ls_check(recipe_image_open(recipe, &data));
     ls_check(ls_model_create(world, recipe_image_step, recipe, &model));
-    ls_check(ls_fit(model, data.train, data.val, NULL, &result));
+    saving with_run = { world, recipe };
+    const ls_callback save = { .name = "image", .user = &with_run, .fit_begin = save_with_run };
+    const ls_callback *const callbacks[] = { &save, NULL };
+    ls_check(
+        ls_fit(model, data.train, data.val, &(ls_run_options) { .callbacks = callbacks }, &result));
     if (!data.test || result.reason == LS_STOP_SIGNAL) { /* who asked for a stop is waiting */
         print(world, &result, NULL);
     } else {

@@ -24,6 +24,10 @@ void recipe_image_step(ls_graph *g, void *user); /* user: the recipe, checked */
 /* Numbers that are 0 become what they stand for. */
 ls_status recipe_image_check(recipe_image *recipe);
 
+/* classes.txt in a run's folder: the sub-folders by name, written when the run begins; data with other
+ * ones is an error, because a label is their number. */
+ls_status recipe_image_classes(const recipe_image *recipe, const char *folder, bool begins);
+
 /* A folder of images has no test set: test is NULL. */
 typedef struct recipe_image_data {
     ls_dataset *all, *train, *val, *test;

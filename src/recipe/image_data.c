@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,26 +19,92 @@ static bool is_mnist(const char *folder)
     return false;
 }
 
-/* Sub-folders, each of which is a class. */
-static int64_t count_folders(const char *folder)
+/* --- classes: the sub-folders of a folder, by name --- */
+
+static int by_bytes(const struct dirent **a, const struct dirent **b)
 {
-    struct dirent *entry;
-    struct stat info;
-    char path[LS_PATH_MAX];
-    int64_t count = 0;
-    DIR *dir = opendir(folder);
-    while (dir && (entry = readdir(dir)))
-        if (entry->d_name[0] != '.' &&
-            snprintf(path, sizeof path, "%s/%s", folder, entry->d_name) < LS_PATH_MAX &&
-            stat(path, &info) == 0 && S_ISDIR(info.st_mode))
-            count++;
-    if (dir) closedir(dir);
-    return count;
+    return strcmp((*a)->d_name, (*b)->d_name);
 }
+
+static bool is_folder(const char *parent, const char *name)
+{
+    char path[LS_PATH_MAX];
+    struct stat info;
+    return name[0] != '.' && snprintf(path, sizeof path, "%s/%s", parent, name) < LS_PATH_MAX &&
+           stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* A line for each, freed by free(); *count of them. */
+static char *list_classes(const char *folder, int64_t *count)
+{
+    struct dirent **entries = NULL;
+    char *text = NULL;
+    size_t nbytes = 0;
+    FILE *to = open_memstream(&text, &nbytes);
+    int n = scandir(folder, &entries, NULL, by_bytes);
+    *count = 0;
+    for (int i = 0; i < n; i++) {
+        if (to && is_folder(folder, entries[i]->d_name)) {
+            fprintf(to, "%s\n", entries[i]->d_name);
+            ++*count;
+        }
+        free(entries[i]);
+    }
+    free(entries);
+    if (to) fclose(to);
+    return text;
+}
+
+/* A run's list, as it was written; NULL = there is none. */
+static char *read_classes(const char *path)
+{
+    char *text = NULL;
+    size_t room = 0;
+    FILE *from = fopen(path, "r");
+    if (!from) return NULL;
+    if (getdelim(&text, &room, '\0', from) < 0) { /* the whole file */
+        free(text);
+        text = NULL;
+    }
+    fclose(from);
+    return text;
+}
+
+static ls_status write_classes(const char *path, const char *text)
+{
+    char new[LS_PATH_MAX + 8];
+    snprintf(new, sizeof new, "%s.new", path);
+    FILE *to = fopen(new, "w");
+    bool written = to && fputs(text, to) >= 0;
+    if (to && fclose(to) != 0) written = false;
+    return written && rename(new, path) == 0 ? LS_OK : ls_fail(LS_ERR_IO, "%s: cannot write", path);
+}
+
+ls_status recipe_image_classes(const recipe_image *recipe, const char *folder, bool begins)
+{
+    char path[LS_PATH_MAX];
+    int64_t count;
+    if (is_mnist(recipe->data)) return LS_OK;
+    if (snprintf(path, sizeof path, "%s/classes.txt", folder) >= LS_PATH_MAX)
+        return ls_fail(LS_ERR_CONFIG, "%.64s...: too long a path", folder);
+    char *now = list_classes(recipe->data, &count), *before = read_classes(path);
+    ls_status status = now ? LS_OK : ls_fail(LS_ERR_MEMORY, "out of memory");
+    if (status == LS_OK && before && strcmp(now, before) != 0)
+        status = ls_fail(LS_ERR_DATA,
+                         "%s: its sub-folders are not the classes of the run, which %s lists",
+                         recipe->data, path);
+    if (status == LS_OK && !before && begins) status = write_classes(path, now);
+    free(now);
+    free(before);
+    return status;
+}
+
+/* --- flags --- */
 
 static ls_status check_folder(recipe_image *recipe)
 {
-    int64_t folders = count_folders(recipe->data);
+    int64_t folders;
+    free(list_classes(recipe->data, &folders));
     if (folders < 2)
         return ls_fail(
             LS_ERR_DATA,
@@ -87,6 +154,8 @@ ls_status recipe_image_check(recipe_image *recipe)
         return ls_fail(LS_ERR_DATA, "%s: there is no such folder", recipe->data);
     return is_mnist(recipe->data) ? check_mnist(recipe) : check_folder(recipe);
 }
+
+/* --- samples --- */
 
 /* part: "train" or "t10k" (the test set). */
 static ls_status open_mnist(const recipe_image *recipe, const char *part, ls_dataset **out)

@@ -123,6 +123,8 @@ void ls__weight_files_free(ls__weight_files *files)
 int64_t ls__weight_elements(int rank, const int64_t *shape)
 {
     int64_t count = 1;
+    for (int d = 0; d < rank; d++)
+        if (shape[d] == 0) return 0; /* other dimensions may be of any size then */
     for (int d = 0; d < rank; d++) count *= shape[d];
     return count;
 }

@@ -120,6 +120,10 @@ printf '%s' "$seen" | grep -q '"accuracy":1.0' || fail "colors are not learnt: $
 grep -q '"samples":24' eval && grep -q '"accuracy":1.0' eval || fail "eval of pictures: $(cat eval)"
 "$lockstep" eval pictures-3 --data pictures --devices 1 --json >eval 2>err || fail "eval of all pictures: $(cat err)"
 grep -q '"samples":120' eval || fail "not all pictures: $(cat eval)"
+cp -r pictures others && mv others/green others/yellow
+refused 2 'not the classes of the run' eval pictures-3 --data others --devices 1
+refused 1 'not the classes of the run' train image --data others --image-size 16 --model cnn --devices 1 --micro-batches 4 \
+    --max-epochs 7 --batch-size 16 --seed 7 --val-fraction 0.2 --name pictures-1
 refused 2 'has 3 sub-folders' train image --data pictures --classes 2 --devices 1
 refused 2 'image-size 2' train image --data pictures --image-size 2 --devices 1
 refused 2 'val-fraction 1.5' train image --data pictures --val-fraction 1.5 --devices 1
