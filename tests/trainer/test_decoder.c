@@ -210,6 +210,8 @@ static void test_mistakes(void **state)
 {
     (void)state;
     static const variant v = { .attention = { .heads = 2 }, .rotary = true };
+    static const variant short_positions = { .attention = { .heads = 2 },
+                                             .learned_positions = true };
     static const variant full = { .attention = { .heads = 2, .full = true } };
     static const variant mute = { .attention = { .heads = 2 }, .output = "answers" };
     ls_dataset *data = texts();
@@ -231,6 +233,15 @@ static void test_mistakes(void **state)
     for (token = 0; token < 4; token++) assert_ok(ls_decoder_step(decoder, &token, &scores));
     assert_fails(ls_decoder_step(decoder, &token, &scores), LS_ERR_ARG, "4 tokens");
     assert_null(scores);
+    ls_decoder_destroy(decoder);
+    ls_model_destroy(model);
+
+    model = model_of(&short_positions, data);
+    assert_ok(ls_decoder_create(model, 1, CONTEXT + 1, &decoder));
+    for (token = 0; ls_decoder_position(decoder) < CONTEXT; token = (token + 1) % VOCABULARY)
+        assert_ok(ls_decoder_step(decoder, &token, &scores));
+    assert_fails(ls_decoder_step(decoder, &token, &scores), LS_ERR_DATA, "position 23");
+    assert_int_equal(ls_decoder_position(decoder), CONTEXT);
     ls_decoder_destroy(decoder);
     ls_model_destroy(model);
 
