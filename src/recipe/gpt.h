@@ -29,6 +29,9 @@ int recipe_gpt_train(int argc, char **argv);
 /* Sizes that are 0 become init_from's, where that says them, then the preset's; then checked.
  * tokens: of the tokenizer; 0 = unknown. */
 ls_status recipe_gpt_resolve(recipe_gpt *recipe, int64_t tokens);
+/* The folder of the run that from names, by path or, in runs, by name; false = it is no run of this
+ * recipe. */
+bool recipe_gpt_find_run(const char *from, char folder[LS_PATH_MAX]);
 /* gpt.json in a run's folder: the sizes, so that others can build the model again. One that is there
  * already must say the same. */
 ls_status recipe_gpt_save(const recipe_gpt *recipe, const char *folder);

@@ -47,6 +47,7 @@ static ls_status open_gpt2(const recipe_gpt *recipe, ls_tokenizer **out)
 
 ls_status recipe_gpt_tokenizer(const recipe_gpt *recipe, ls_tokenizer **out)
 {
+    char folder[LS_PATH_MAX];
     *out = NULL;
     if (!recipe->data) return no_data();
     const char *kind = kind_of(recipe);
@@ -55,6 +56,11 @@ ls_status recipe_gpt_tokenizer(const recipe_gpt *recipe, ls_tokenizer **out)
             return ls_fail(LS_ERR_CONFIG, "--tokens %s: %s holds tokens, not a text", kind,
                            recipe->data);
         return recipe->tokenizer ? open_gpt2(recipe, out) : LS_OK;
+    }
+    if (!recipe->tokens && !recipe->tokenizer && recipe->init_from &&
+        recipe_gpt_find_run(recipe->init_from, folder)) {
+        ls_status status = recipe_gpt_load_tokenizer(folder, out); /* what its weights know */
+        if (status != LS_OK || *out) return status;
     }
     if (strcmp(kind, "gpt2") == 0) return open_gpt2(recipe, out);
     if (recipe->tokenizer)

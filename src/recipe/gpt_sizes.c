@@ -67,31 +67,6 @@ static ls_status check(const recipe_gpt *recipe)
     return LS_OK;
 }
 
-ls_status recipe_gpt_resolve(recipe_gpt *recipe, int64_t tokens)
-{
-    ls_status status = LS_OK;
-    if (recipe->init_from && recipe_gpt_is_huggingface(recipe->init_from))
-        status = recipe_gpt_huggingface_sizes(recipe, recipe->init_from);
-    if (status != LS_OK) return status;
-    fill(&recipe->vocabulary, tokens);
-    status = apply_preset(recipe);
-    if (status != LS_OK) return status;
-    fill(&recipe->kv_heads, recipe->heads);
-    fill(&recipe->positions, recipe->context);
-    if (recipe->vocabulary < tokens)
-        return ls_fail(LS_ERR_CONFIG, "--vocabulary %lld: the tokenizer has %lld tokens",
-                       (long long)recipe->vocabulary, (long long)tokens);
-    return check(recipe);
-}
-
-/* --- gpt.json --- */
-
-static ls_status path_in(char path[LS_PATH_MAX], const char *folder)
-{
-    if (snprintf(path, LS_PATH_MAX, "%s/gpt.json", folder) < LS_PATH_MAX) return LS_OK;
-    return ls_fail(LS_ERR_CONFIG, "%.64s...: too long a path", folder);
-}
-
 /* Weights alone do not tell all: other heads would read them in another way, without a word. */
 static ls_status check_same(const recipe_gpt *recipe, const char *folder)
 {
@@ -112,6 +87,63 @@ static ls_status check_same(const recipe_gpt *recipe, const char *folder)
             return ls_fail(LS_ERR_CONFIG, "--%s %lld: %s began with %lld", sizes[i].flag,
                            (long long)sizes[i].now, folder, (long long)sizes[i].then);
     return LS_OK;
+}
+
+/* Weights to begin with say how large the model is. */
+static ls_status apply_init(recipe_gpt *recipe)
+{
+    char folder[LS_PATH_MAX];
+    recipe_gpt other = { 0 };
+    if (!recipe->init_from) return LS_OK;
+    if (recipe_gpt_is_huggingface(recipe->init_from))
+        return recipe_gpt_huggingface_sizes(recipe, recipe->init_from);
+    if (!recipe_gpt_find_run(recipe->init_from, folder)) return LS_OK;
+    ls_status status = recipe_gpt_load(&other, folder);
+    if (status != LS_OK) return status;
+    fill(&recipe->layers, other.layers);
+    fill(&recipe->heads, other.heads);
+    fill(&recipe->kv_heads, other.kv_heads);
+    fill(&recipe->width, other.width);
+    fill(&recipe->context, other.context);
+    fill(&recipe->vocabulary, other.vocabulary);
+    recipe->positions = other.positions;
+    return check_same(recipe, folder);
+}
+
+ls_status recipe_gpt_resolve(recipe_gpt *recipe, int64_t tokens)
+{
+    ls_status status = apply_init(recipe);
+    if (status != LS_OK) return status;
+    fill(&recipe->vocabulary, tokens);
+    status = apply_preset(recipe);
+    if (status != LS_OK) return status;
+    fill(&recipe->kv_heads, recipe->heads);
+    fill(&recipe->positions, recipe->context);
+    if (recipe->vocabulary < tokens)
+        return ls_fail(LS_ERR_CONFIG, "--vocabulary %lld: the tokenizer has %lld tokens",
+                       (long long)recipe->vocabulary, (long long)tokens);
+    return check(recipe);
+}
+
+/* --- gpt.json --- */
+
+static ls_status path_in(char path[LS_PATH_MAX], const char *folder)
+{
+    if (snprintf(path, LS_PATH_MAX, "%s/gpt.json", folder) < LS_PATH_MAX) return LS_OK;
+    return ls_fail(LS_ERR_CONFIG, "%.64s...: too long a path", folder);
+}
+
+bool recipe_gpt_find_run(const char *from, char folder[LS_PATH_MAX])
+{
+    /* as a path of a run, of its checkpoint, and as a name */
+    static const char *const forms[] = { "%.*s", "%.*s/../..", "runs/%.*s" };
+    int n = (int)strcspn(from, "@");
+    char path[LS_PATH_MAX];
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (snprintf(folder, LS_PATH_MAX, forms[i], n, from) < LS_PATH_MAX &&
+            path_in(path, folder) == LS_OK && access(path, F_OK) == 0)
+            return true;
+    return false;
 }
 
 ls_status recipe_gpt_save(const recipe_gpt *recipe, const char *folder)

@@ -96,6 +96,21 @@ sed 's/.*"values"/"values"/; s/,"world.*//' out >first
 works eval back --data text --devices 1 --json
 sed 's/.*"values"/"values"/; s/,"world.*//' out >second
 cmp -s first second || fail "other numbers after export and import: $(cat first second)"
+# --- to go on from another run: its sizes, its tokens ---
+sed 's/heaven/goat/' text >second-text
+works train gpt --data second-text --init-from characters@best --lr 1e-30 --weight-decay none --max-steps 1 --batch-size 8 \
+    --devices 2 --name from
+cmp -s runs/from/gpt.json runs/characters/gpt.json || fail "other sizes: $(cat runs/from/gpt.json)"
+cmp -s runs/from/tokenizer.json runs/characters/tokenizer.json || fail "other tokens"
+works eval from --data text --devices 1 --json
+sed 's/.*"values"/"values"/; s/,"world.*//' out >first
+works eval characters --data text --devices 1 --json
+sed 's/.*"values"/"values"/; s/,"world.*//' out >second
+cmp -s first second || fail "other numbers from the same weights: $(cat first second)"
+works train gpt --data second-text --init-from runs/characters/checkpoints/best --context 8 --max-steps 1 --devices 1
+refused 2 'heads 4' train gpt --data second-text --init-from characters --heads 4 --devices 1
+refused 2 'is not among the 18' train gpt --data "$LS_SOURCE_DIR/CMakeLists.txt" --init-from characters --devices 1
+
 refused 2 'not a language model\|only language models\|not trained by a recipe\|no run' checkpoint export nothing
 refused 2 'there is huggingface' checkpoint export bytes --format onnx
 refused 2 'layers 3' train gpt --data text --init-from hf --layers 3 --tokens bytes
