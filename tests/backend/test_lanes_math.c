@@ -1,6 +1,6 @@
 /* Exponentials and what is made of them, against the C library in double precision: units of the last
- * place over the whole range, and what infinity and NaN become. */
-#include "backend/cpu/lanes_math.h"
+ * place over the whole range, and what infinity and NaN become. Rounding to bf16. */
+#include "backend/cpu/lanes_half.h"
 
 #include <math.h>
 
@@ -92,9 +92,61 @@ static void test_extremes(void **state)
     assert_true(computed(BELOW, 0) == 0.5f && computed(DENSITY, INFINITY) == 0);
 }
 
+/* --- bf16 --- */
+
+/* The nearest of the two neighbours, the even one when both are as near. */
+static uint16_t half_of(uint32_t bits)
+{
+    uint32_t low = bits & 0xffff, up = low > 0x8000 || (low == 0x8000 && (bits >> 16 & 1));
+    if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits >> 16) + up);
+}
+
+static void test_half(void **state)
+{
+    (void)state;
+    for (uint64_t first = 0; first < (uint64_t)1 << 32; first += 16 * 32749) {
+        uint32_t bits[LANES], back[LANES];
+        uint16_t half[LANES];
+        lanes v;
+        for (uint32_t i = 0; i < LANES; i++) bits[i] = (uint32_t)first + i * 32749 + (i & 8) * 4096;
+        memcpy(&v, bits, sizeof v);
+        lanes_store_half(half, &v);
+        lanes_load_half(&v, half);
+        memcpy(back, &v, sizeof v);
+        for (int i = 0; i < LANES; i++) {
+            assert_int_equal(half[i], half_of(bits[i]));
+            assert_int_equal(back[i], (uint32_t)half[i] << 16);
+        }
+    }
+}
+
+static void test_half_rest(void **state)
+{
+    (void)state;
+    const lanes zero = { 0 };
+    for (int64_t n = 1; n <= LANES; n++) {
+        uint16_t in[2 * LANES], out[2 * LANES];
+        float floats[2 * LANES];
+        lanes v;
+        for (int i = 0; i < 2 * LANES; i++)
+            in[i] = (uint16_t)(0x3f80 + i), out[i] = 7, floats[i] = 7;
+        lanes_load_any(&v, in, true, 5, n, &zero);
+        lanes_store_any(out, true, 3, n, &v);
+        lanes_store_any(floats, false, 3, n, &v);
+        for (int i = 0; i < 2 * LANES; i++) {
+            bool written = i >= 3 && i < 3 + n;
+            assert_int_equal(out[i], written ? in[i + 2] : 7);
+            assert_true((floats[i] == 7) == !written);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_units),
-                                        cmocka_unit_test(test_extremes) };
+                                        cmocka_unit_test(test_extremes),
+                                        cmocka_unit_test(test_half),
+                                        cmocka_unit_test(test_half_rest) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

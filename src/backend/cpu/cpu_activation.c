@@ -4,10 +4,11 @@
  * 1 + erf, which lose the left tail. The loops are bound by arithmetic, not by memory, so a kind is
  * a function of its own and not a branch per element. */
 #include "backend/cpu/cpu.h"
-#include "backend/cpu/lanes_math.h"
+#include "backend/cpu/lanes_half.h"
 
-typedef void curve_fn(const float *x, float *y, int64_t n);
-typedef void slope_fn(const float *g, const float *x, float *dx, int64_t n);
+/* (n) each, of floats or of bf16 */
+typedef void curve_fn(const void *x, void *y, int64_t n);
+typedef void slope_fn(const void *g, const void *x, void *dx, int64_t n);
 
 typedef struct activation {
     cpu_extent rows;
@@ -93,62 +94,64 @@ LANES_INLINE void slope(ls__activation_kind kind, const lanes *x, lanes *g)
 
 /* --- loops --- */
 
-LANES_INLINE void curve_all(ls__activation_kind kind, const float *x, float *y, int64_t n)
+LANES_INLINE void curve_all(ls__activation_kind kind, bool half, const void *x, void *y, int64_t n)
 {
-    lanes v, zero = { 0 };
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        lanes_load(&v, x + i);
+    const lanes zero = { 0 };
+    lanes v;
+    for (int64_t i = 0; i < n; i += LANES) {
+        lanes_load_any(&v, x, half, i, n - i, &zero);
         curve(kind, &v);
-        lanes_store(y + i, &v);
+        lanes_store_any(y, half, i, n - i, &v);
     }
-    if (i == n) return;
-    lanes_load_some(&v, x + i, n - i, &zero);
-    curve(kind, &v);
-    lanes_store_some(y + i, &v, n - i);
 }
 
-LANES_INLINE void slope_all(ls__activation_kind kind, const float *g, const float *x, float *dx,
-                            int64_t n)
+LANES_INLINE void slope_all(ls__activation_kind kind, bool half, const void *g, const void *x,
+                            void *dx, int64_t n)
 {
-    lanes v, d, zero = { 0 };
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        lanes_load(&v, x + i);
-        lanes_load(&d, g + i);
+    const lanes zero = { 0 };
+    lanes v, d;
+    for (int64_t i = 0; i < n; i += LANES) {
+        lanes_load_any(&v, x, half, i, n - i, &zero);
+        lanes_load_any(&d, g, half, i, n - i, &zero);
         slope(kind, &v, &d);
-        lanes_store(dx + i, &d);
+        lanes_store_any(dx, half, i, n - i, &d);
     }
-    if (i == n) return;
-    lanes_load_some(&v, x + i, n - i, &zero);
-    lanes_load_some(&d, g + i, n - i, &zero);
-    slope(kind, &v, &d);
-    lanes_store_some(dx + i, &d, n - i);
 }
 
-#define LOOPS(name, kind)                                                                          \
-    LS__CPU_CLONES static void name(const float *x, float *y, int64_t n)                           \
+#define LOOPS_OF(name, kind, half)                                                                 \
+    LS__CPU_CLONES static void name(const void *x, void *y, int64_t n)                             \
     {                                                                                              \
-        curve_all(kind, x, y, n);                                                                  \
+        curve_all(kind, half, x, y, n);                                                            \
     }                                                                                              \
-    LS__CPU_CLONES static void name##_slope(const float *g, const float *x, float *dx, int64_t n)  \
+    LS__CPU_CLONES static void name##_slope(const void *g, const void *x, void *dx, int64_t n)     \
     {                                                                                              \
-        slope_all(kind, g, x, dx, n);                                                              \
+        slope_all(kind, half, g, x, dx, n);                                                        \
     }
+#define LOOPS(name, kind)                                                                          \
+    LOOPS_OF(name, kind, false)                                                                    \
+    LOOPS_OF(name##_half, kind, true)
 LOOPS(gelu, LS__ACTIVATION_GELU)
 LOOPS(gelu_tanh, LS__ACTIVATION_GELU_TANH)
 LOOPS(silu, LS__ACTIVATION_SILU)
 LOOPS(hyperbolic, LS__ACTIVATION_TANH)
 LOOPS(sigmoid, LS__ACTIVATION_SIGMOID)
 #undef LOOPS
+#undef LOOPS_OF
 
-static void choose(activation *a, ls__activation_kind kind)
+static void choose(activation *a, ls__activation_kind kind, bool half)
 {
-    static curve_fn *const curves[] = { gelu, gelu_tanh, silu, hyperbolic, sigmoid };
-    static slope_fn *const slopes[] = { gelu_slope, gelu_tanh_slope, silu_slope, hyperbolic_slope,
-                                        sigmoid_slope };
-    a->curve = curves[kind];
-    a->slope = slopes[kind];
+    static curve_fn *const curves[][2] = { { gelu, gelu_half },
+                                           { gelu_tanh, gelu_tanh_half },
+                                           { silu, silu_half },
+                                           { hyperbolic, hyperbolic_half },
+                                           { sigmoid, sigmoid_half } };
+    static slope_fn *const slopes[][2] = { { gelu_slope, gelu_half_slope },
+                                           { gelu_tanh_slope, gelu_tanh_half_slope },
+                                           { silu_slope, silu_half_slope },
+                                           { hyperbolic_slope, hyperbolic_half_slope },
+                                           { sigmoid_slope, sigmoid_half_slope } };
+    a->curve = curves[kind][half];
+    a->slope = slopes[kind][half];
 }
 
 /* --- steps --- */
@@ -167,25 +170,34 @@ static void run_activation_grad(const cpu_call *call)
              ls__cpu_extent_rows(call, &a->rows) * a->each);
 }
 
+/* What the node reads and writes, if all of it is stored as bf16; else f32. */
+static cpu_layout layout_of(const ls__node *node)
+{
+    cpu_layout layout = ls__cpu_stored_layout(node->out[0]);
+    for (int i = 0; i < node->nin; i++)
+        if (ls__cpu_stored_layout(node->in[i]) == CPU_PLAIN) layout = CPU_PLAIN;
+    return layout;
+}
+
 /* The output lies over the first input where nobody reads that again. */
 static ls_status lower(cpu_builder *b, const cpu_task *task, void (*run)(const cpu_call *call))
 {
     const ls__node *node = task->node;
     const ls__activation_attributes *attributes = node->attributes;
     const ls_tensor *first = node->in[0];
+    cpu_layout layout = layout_of(node);
     bool tiled = true;
     int buffers[3];
     for (int i = 0; i < node->nin; i++) {
         tiled = tiled && ls__cpu_tiled(b, node->in[i]);
-        LS_TRY(ls__cpu_read(b, node->in[i], CPU_PLAIN, &buffers[i]));
+        LS_TRY(ls__cpu_read(b, node->in[i], layout, &buffers[i]));
     }
-    LS_TRY(
-        ls__cpu_write_over(b, task->out, CPU_PLAIN, tiled, first, buffers[0], &buffers[node->nin]));
+    LS_TRY(ls__cpu_write_over(b, task->out, layout, tiled, first, buffers[0], &buffers[node->nin]));
     activation *a = ls__alloc(1, sizeof *a);
     if (!a) return LS_ERR_MEMORY;
     a->rows = ls__cpu_extent(b, first);
     a->each = ls__cpu_count(first) / a->rows.all;
-    choose(a, (ls__activation_kind)attributes->kind);
+    choose(a, (ls__activation_kind)attributes->kind, layout == CPU_HALF);
     cpu_step_spec spec = { .run = run, .state = a, .destroy = ls__free, .whole = !tiled };
     return ls__cpu_step(b, &spec, buffers, node->nin + 1);
 }
