@@ -87,7 +87,7 @@ ls_tensor *ls_softmax(ls_tensor *x); /* over the last dimension */
 /* Zeroes elements with probability p and scales the others by 1/(1-p), in training; the mask is a
  * function of (seed, step, name, sample, element). */
 ls_tensor *ls_dropout(ls_tensor *x, const char *name, double p);
-/* Element by element; shapes broadcast as in NumPy. */
+/* Element by element; shapes broadcast as in NumPy, but the batch meets the batch only. */
 ls_tensor *ls_add(ls_tensor *a, ls_tensor *b);
 ls_tensor *ls_sub(ls_tensor *a, ls_tensor *b);
 ls_tensor *ls_mul(ls_tensor *a, ls_tensor *b);

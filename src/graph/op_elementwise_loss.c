@@ -15,9 +15,16 @@ static void loss_gradient(ls_graph *g, ls_tensor *const *in, ls_tensor *out, ls_
                           const void *attributes, ls_tensor **grads_in)
 {
     (void)g, (void)out;
+    const ls__elementwise_loss_attributes *a = attributes;
+    const ls__scale_attributes minus = { .factor = -1 };
     grads_in[0] =
         ls_apply(&ls__op_elementwise_loss_grad, attributes, sizeof(ls__elementwise_loss_attributes),
                  (ls_tensor *[]) { grad, in[0], in[1] }, 3);
+    if (!in[1]->differentiable) return; /* an input whose gradient is asked for, as a check does */
+    ls_tensor *slope = grads_in[0];
+    if (a->kind == LS__LOSS_BCE)
+        slope = ls_apply(&ls__op_mul, NULL, 0, (ls_tensor *[]) { grad, in[0] }, 2);
+    grads_in[1] = ls_apply(&ls__op_scale, &minus, sizeof minus, &slope, 1);
 }
 
 static double some_per_element(const ls_op_call *call)

@@ -297,8 +297,8 @@ void ls__dropout_key(const ls__dropout_attributes *attributes, uint64_t seed, ui
  * elementwise_loss:      x, target (f32, of one shape) -> losses (as x), d = x - target
  *                        mse: d^2; bce (x before the sigmoid): max(x,0) - x target + log(1 +
  *                        exp(-|x|)); smooth_l1: |d| < beta ? d^2 / (2 beta) : |d| - beta / 2
- * elementwise_loss_grad: g, x, target -> dx. The target has no gradient: one that depends on
- *                        parameters is refused. */
+ * elementwise_loss_grad: g, x, target -> dx. A target that depends on parameters is refused (its
+ *                        gradient, for inputs, is -dx, of bce -g x). */
 typedef enum ls__loss_kind { LS__LOSS_MSE, LS__LOSS_BCE, LS__LOSS_SMOOTH_L1 } ls__loss_kind;
 typedef struct ls__elementwise_loss_attributes {
     int64_t kind;

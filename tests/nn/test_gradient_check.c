@@ -172,6 +172,20 @@ static void cnn(ls_graph *g, void *user)
     ls_minimize(g, ls_cross_entropy(ls_linear(x, "head", 5), y), NULL);
 }
 
+/* Broadcasting, reductions, moves, and an input that is its own target. */
+static void autoencoder(ls_graph *g, void *user)
+{
+    (void)user;
+    ls_tensor *x = ls_input(g, "x");
+    ls_tensor *h = ls_reshape(ls_linear(x, "down", 12), 3, (const int64_t[]) { -1, 3, 4 });
+    ls_init init = { .kind = LS_INIT_UNIFORM, .scale = 1 };
+    h = ls_mul(h, ls_param(g, "gain", &init, 2, (const int64_t[]) { 3, 1 }));
+    h = ls_sub(ls_transpose(h, 1, 2), ls_param(g, "shift", &init, 1, (const int64_t[]) { 3 }));
+    ls_tensor *parts[] = { ls_mean(h, 1), ls_max(h, 2), ls_sum(ls_narrow(h, 1, 1, 2), 2) };
+    ls_tensor *y = ls_linear(ls_concat(parts, 3, 1), "up", 10);
+    ls_minimize(g, ls_add(ls_mse(y, x), ls_smooth_l1(y, x, 0.5)), NULL);
+}
+
 static void test_networks(void **state)
 {
     (void)state;
@@ -179,6 +193,7 @@ static void test_networks(void **state)
         assert_ok(check(mlp, NULL, samples, 1e-3));
         assert_ok(check(cnn, NULL, samples, 1e-3));
         assert_ok(check(resnet, NULL, samples, 1e-3));
+        assert_ok(check(autoencoder, NULL, samples, 1e-3));
     }
 }
 
