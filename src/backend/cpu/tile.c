@@ -6,7 +6,8 @@
  * core. Fewer have too much overhead per call and read all weights too often; with more, or with
  * more than some 20 MB of activations between forward and backward, the caches do not hold them.
  * Where a sample has many rows (a sequence) the tile is about ROWS of them: every tile reads the
- * weights, and reads and writes their gradients, which at 256 rows is some 4 % of its time.
+ * weights, and reads and writes their gradients, which at 256 rows is some 4 % of its time. The
+ * activations of its layers fit no cache, but those of neighbouring steps do.
  *
  * Lanes hold gradients. Where two lanes of them take more memory than the activations of the whole
  * micro-batch (few rows, many parameters), linear layers run as whole steps over blocks of their
@@ -19,9 +20,9 @@ enum {
     SMALLEST_TILE = 8,
     LARGEST_TILE = 64,
     ROUND_TILE = 16,
-    ROWS = 256,
+    ROWS = 512,
     FEWEST_ROWS = 64, /* of a sequence's tile */
-    EVEN_TILES = 4,   /* sequences: two and four threads have as much to do each */
+    EVEN_TILES = 2,   /* sequences: two threads have as much to do each */
     MOST_LANES = 8,
     LANE_BYTES = 128 << 20,
     LARGE_BYTES = 4 << 20, /* read too often by tiles of single rows */
@@ -108,10 +109,10 @@ static int64_t tile_of_rows(int64_t largest, int64_t all)
     return tile < SMALLEST_TILE ? SMALLEST_TILE : tile;
 }
 
-static int64_t tile_of_sequences(const cpu_builder *b, int64_t rows, int64_t largest, int64_t all)
+static int64_t tile_of_sequences(const cpu_builder *b, int64_t rows, int64_t largest)
 {
     int64_t batch = b->program->batch;
-    int64_t tile = least(least(TENSOR_BYTES / largest, ALL_BYTES / all), ROWS / rows);
+    int64_t tile = least(TENSOR_BYTES / largest, ROWS / rows);
     if (tile * rows < FEWEST_ROWS) tile = FEWEST_ROWS / rows;
     if (tile > LARGEST_TILE) tile = LARGEST_TILE;
     if (tile < 1) tile = 1;
@@ -133,8 +134,7 @@ void ls__cpu_choose_tile(cpu_builder *b, cpu_program *p)
     int64_t largest, all, unit = ls__graph_group(b->graph), rows = rows_of_sample(b);
     measure_values(b, &largest, &all);
     choose_large(b, rows, all);
-    int64_t tile =
-        rows == 1 ? tile_of_rows(largest, all) : tile_of_sequences(b, rows, largest, all);
+    int64_t tile = rows == 1 ? tile_of_rows(largest, all) : tile_of_sequences(b, rows, largest);
     tile = tile / unit * unit;
     p->tile = tile < unit ? unit : tile;
     if (p->tile > p->batch) p->tile = p->batch;
