@@ -7,7 +7,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 steps=400 most=0.02
-[ -n "${LS_LONG:-}" ] && steps=4000 most=0.006
+[ -n "${LS_LONG:-}" ] && steps=4000 most=0.003
 failures=0
 
 fail() {
