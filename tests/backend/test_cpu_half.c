@@ -45,9 +45,10 @@ static void transformer(ls_graph *g, void *user)
     const ls_attention_options heads = { .heads = 4, .kv_heads = 2 };
     ls_tensor *x = dense(ls_input(g, "x"), "in", 32);
     if (recompute) ls_recompute_begin(g);
-    ls_tensor *h = ls_attention(ls_rotary(dense(x, "qkv", 64), &heads, 100), "attention", &heads);
+    ls_tensor *h = ls_attention(ls_rotary(dense(ls_layer_norm(x, "ln1"), "qkv", 64), &heads, 100),
+                                "attention", &heads);
     x = ls_add(x, dense(h, "proj", 32));
-    h = dense(ls_relu(dense(x, "fc", 72)), "out", 32);
+    h = dense(ls_gelu_tanh(dense(ls_rms_norm(x, "ln2"), "fc", 72)), "out", 32);
     x = ls_add(x, ls_dropout(h, "drop", 0.1));
     if (recompute) x = ls_recompute_end(x);
     ls_tensor *z = dense(x, "head", 10);
