@@ -135,6 +135,28 @@ static void test_large_weights(void **state)
     check_all(wide, colour_fields, 0, 0);
 }
 
+/* So many parameters for so few rows that linear layers are whole steps: what lies between them is
+ * still cut by samples. */
+static void deep(ls_graph *g, void *user)
+{
+    (void)user;
+    enum { TOKENS = 3, WIDTH = 901, LAYERS = 21 };
+    ls_tensor *x =
+        ls_reshape(ls_flatten(ls_input(g, "image")), 2, (int64_t[]) { -1, 360 / TOKENS });
+    x = ls_linear(ls_scale(x, 1 / 128.0f, -1), "in", WIDTH);
+    for (int i = 0; i < LAYERS; i++)
+        x = ls_add(x, ls_relu(ls_linear(x, ls_name(g, "fc%d", i), WIDTH)));
+    x = ls_reshape(x, 2, (int64_t[]) { -1, TOKENS * WIDTH });
+    minimize(g, ls_linear(x, "out", 10), ls_input(g, "label"));
+}
+
+static void test_many_parameters(void **state)
+{
+    (void)state;
+    compare_options o = { .step = deep, .fields = colour_fields, .nfields = 2, .ignored = 4 };
+    for (o.batch = 1; o.batch < 6; o.batch += 4) compare_with_reference(&o);
+}
+
 static void test_bad_label(void **state)
 {
     (void)state;
@@ -156,8 +178,11 @@ static int open_backend(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mlp),       cmocka_unit_test(test_cnn),
-        cmocka_unit_test(test_resnet),    cmocka_unit_test(test_large_weights),
+        cmocka_unit_test(test_mlp),
+        cmocka_unit_test(test_cnn),
+        cmocka_unit_test(test_resnet),
+        cmocka_unit_test(test_large_weights),
+        cmocka_unit_test(test_many_parameters),
         cmocka_unit_test(test_bad_label),
     };
     return cmocka_run_group_tests(tests, open_backend, NULL);
