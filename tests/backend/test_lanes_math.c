@@ -102,6 +102,25 @@ static uint16_t half_of(uint32_t bits)
     return (uint16_t)((bits >> 16) + up);
 }
 
+/* The sixteen at even places, and the same the other way round at odd ones. */
+static void check_pairs(const uint32_t bits[LANES])
+{
+    uint32_t turned[LANES];
+    uint16_t pairs[2 * LANES], again[2 * LANES];
+    lanes even, odd;
+    for (int i = 0; i < LANES; i++) turned[i] = bits[LANES - 1 - i];
+    memcpy(&even, bits, sizeof even);
+    memcpy(&odd, turned, sizeof odd);
+    lanes_store_pairs(pairs, &even, &odd);
+    lanes_load_pairs(&even, &odd, pairs);
+    lanes_store_pairs(again, &even, &odd);
+    assert_memory_equal(pairs, again, sizeof pairs);
+    for (int i = 0; i < LANES; i++) {
+        assert_int_equal(pairs[2 * i], half_of(bits[i]));
+        assert_int_equal(pairs[2 * i + 1], half_of(turned[i]));
+    }
+}
+
 static void test_half(void **state)
 {
     (void)state;
@@ -118,6 +137,7 @@ static void test_half(void **state)
             assert_int_equal(half[i], half_of(bits[i]));
             assert_int_equal(back[i], (uint32_t)half[i] << 16);
         }
+        check_pairs(bits);
     }
 }
 

@@ -94,49 +94,101 @@ LANES_INLINE void slope(ls__activation_kind kind, const lanes *x, lanes *g)
 
 /* --- loops --- */
 
-LANES_INLINE void curve_all(ls__activation_kind kind, bool half, const void *x, void *y, int64_t n)
+LANES_INLINE void curve_all(ls__activation_kind kind, const float *x, float *y, int64_t n)
 {
     const lanes zero = { 0 };
     lanes v;
     for (int64_t i = 0; i < n; i += LANES) {
-        lanes_load_any(&v, x, half, i, n - i, &zero);
+        lanes_load_rest(&v, x + i, n - i, &zero);
         curve(kind, &v);
-        lanes_store_any(y, half, i, n - i, &v);
+        lanes_store_rest(y + i, &v, n - i);
     }
 }
 
-LANES_INLINE void slope_all(ls__activation_kind kind, bool half, const void *g, const void *x,
-                            void *dx, int64_t n)
+LANES_INLINE void slope_all(ls__activation_kind kind, const float *g, const float *x, float *dx,
+                            int64_t n)
 {
     const lanes zero = { 0 };
     lanes v, d;
     for (int64_t i = 0; i < n; i += LANES) {
-        lanes_load_any(&v, x, half, i, n - i, &zero);
-        lanes_load_any(&d, g, half, i, n - i, &zero);
+        lanes_load_rest(&v, x + i, n - i, &zero);
+        lanes_load_rest(&d, g + i, n - i, &zero);
         slope(kind, &v, &d);
-        lanes_store_any(dx, half, i, n - i, &d);
+        lanes_store_rest(dx + i, &d, n - i);
     }
 }
 
-#define LOOPS_OF(name, kind, half)                                                                 \
+enum { PAIRS = 2 * LANES };
+
+/* 32 at once */
+LANES_INLINE void curve_pairs(ls__activation_kind kind, const uint16_t *x, uint16_t *y)
+{
+    lanes even, odd;
+    lanes_load_pairs(&even, &odd, x);
+    curve(kind, &even);
+    curve(kind, &odd);
+    lanes_store_pairs(y, &even, &odd);
+}
+
+LANES_INLINE void slope_pairs(ls__activation_kind kind, const uint16_t *g, const uint16_t *x,
+                              uint16_t *dx)
+{
+    lanes even, odd, d_even, d_odd;
+    lanes_load_pairs(&even, &odd, x);
+    lanes_load_pairs(&d_even, &d_odd, g);
+    slope(kind, &even, &d_even);
+    slope(kind, &odd, &d_odd);
+    lanes_store_pairs(dx, &d_even, &d_odd);
+}
+
+LANES_INLINE void curve_half(ls__activation_kind kind, const uint16_t *x, uint16_t *y, int64_t n)
+{
+    uint16_t in[PAIRS] = { 0 }, out[PAIRS];
+    int64_t i = 0;
+    for (; i + PAIRS <= n; i += PAIRS) curve_pairs(kind, x + i, y + i);
+    if (i == n) return;
+    memcpy(in, x + i, (size_t)(n - i) * sizeof *in);
+    curve_pairs(kind, in, out);
+    memcpy(y + i, out, (size_t)(n - i) * sizeof *out);
+}
+
+LANES_INLINE void slope_half(ls__activation_kind kind, const uint16_t *g, const uint16_t *x,
+                             uint16_t *dx, int64_t n)
+{
+    uint16_t in[PAIRS] = { 0 }, grad[PAIRS] = { 0 }, out[PAIRS];
+    int64_t i = 0;
+    for (; i + PAIRS <= n; i += PAIRS) slope_pairs(kind, g + i, x + i, dx + i);
+    if (i == n) return;
+    memcpy(in, x + i, (size_t)(n - i) * sizeof *in);
+    memcpy(grad, g + i, (size_t)(n - i) * sizeof *grad);
+    slope_pairs(kind, grad, in, out);
+    memcpy(dx + i, out, (size_t)(n - i) * sizeof *out);
+}
+
+#define LOOPS(name, kind)                                                                          \
     LS__CPU_CLONES static void name(const void *x, void *y, int64_t n)                             \
     {                                                                                              \
-        curve_all(kind, half, x, y, n);                                                            \
+        curve_all(kind, x, y, n);                                                                  \
+    }                                                                                              \
+    LS__CPU_CLONES static void name##_half(const void *x, void *y, int64_t n)                      \
+    {                                                                                              \
+        curve_half(kind, x, y, n);                                                                 \
     }                                                                                              \
     LS__CPU_CLONES static void name##_slope(const void *g, const void *x, void *dx, int64_t n)     \
     {                                                                                              \
-        slope_all(kind, half, g, x, dx, n);                                                        \
+        slope_all(kind, g, x, dx, n);                                                              \
+    }                                                                                              \
+    LS__CPU_CLONES static void name##_half_slope(const void *g, const void *x, void *dx,           \
+                                                 int64_t n)                                        \
+    {                                                                                              \
+        slope_half(kind, g, x, dx, n);                                                             \
     }
-#define LOOPS(name, kind)                                                                          \
-    LOOPS_OF(name, kind, false)                                                                    \
-    LOOPS_OF(name##_half, kind, true)
 LOOPS(gelu, LS__ACTIVATION_GELU)
 LOOPS(gelu_tanh, LS__ACTIVATION_GELU_TANH)
 LOOPS(silu, LS__ACTIVATION_SILU)
 LOOPS(hyperbolic, LS__ACTIVATION_TANH)
 LOOPS(sigmoid, LS__ACTIVATION_SIGMOID)
 #undef LOOPS
-#undef LOOPS_OF
 
 static void choose(activation *a, ls__activation_kind kind, bool half)
 {

@@ -15,15 +15,41 @@ LANES_INLINE void lanes_load_half(lanes *to, const uint16_t *from)
     *to = (lanes)(__builtin_convertvector(half, lanes_u32) << 16);
 }
 
-/* Rounded to the nearest, the even one of two; NaN stays one. */
+/* x = x rounded to bf16: to the nearest, the even one of two; NaN stays one. The low bits are not
+ * cleared. */
+LANES_INLINE void lanes_round_half(lanes_u32 *x)
+{
+    lanes value = (lanes)*x;
+    lanes_u32 rounded = *x + 0x7fffu + (*x >> 16 & 1u), quiet = *x | 0x400000u;
+    lanes_u32 nan = (lanes_u32)(value != value);
+    *x = (rounded & ~nan) | (quiet & nan);
+}
+
 LANES_INLINE void lanes_store_half(uint16_t *to, const lanes *from)
 {
     lanes_u32 bits = (lanes_u32)*from;
-    lanes_u32 rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16, quiet = bits >> 16 | 0x40u;
-    lanes_i32 nan = *from != *from;
-    rounded = (rounded & ~(lanes_u32)nan) | (quiet & (lanes_u32)nan);
-    lanes_u16 half = __builtin_convertvector(rounded, lanes_u16);
+    lanes_round_half(&bits);
+    lanes_u16 half = __builtin_convertvector(bits >> 16, lanes_u16);
     memcpy(to, &half, sizeof half);
+}
+
+/* 32 numbers, those at even places and those at odd ones: no moving between lanes, for loops that do
+ * not care which is which. Bytes lie low first, as everywhere. */
+LANES_INLINE void lanes_load_pairs(lanes *even, lanes *odd, const uint16_t *from)
+{
+    lanes_u32 both;
+    memcpy(&both, from, sizeof both);
+    *even = (lanes)(both << 16);
+    *odd = (lanes)(both & 0xffff0000u);
+}
+
+LANES_INLINE void lanes_store_pairs(uint16_t *to, const lanes *even, const lanes *odd)
+{
+    lanes_u32 low = (lanes_u32)*even, high = (lanes_u32)*odd;
+    lanes_round_half(&low);
+    lanes_round_half(&high);
+    lanes_u32 both = low >> 16 | (high & 0xffff0000u);
+    memcpy(to, &both, sizeof both);
 }
 
 /* Element i and those behind it of an array of floats or of bf16, n of which are left; the rest from
