@@ -129,7 +129,8 @@ static int sum_behind(const cpu_builder *b, int node)
     int i = only_reader(b, b->nodes[node].out[0]);
     if (i < 0 || b->nodes[i].op != &ls__op_add) return -1;
     const ls_tensor *other = b->nodes[i].in[0];
-    return other->node < node && can_be_added_to(b, other) ? i : -1;
+    bool fits = ls__cpu_count(other) == ls__cpu_count(b->nodes[i].out[0]);
+    return fits && other->node < node && can_be_added_to(b, other) ? i : -1;
 }
 
 static void find_sums(cpu_builder *b)
