@@ -1,5 +1,5 @@
-/* What transformers do to rows: embeddings, norms over the last dimension, activations, linear layers
- * for each row, tied weights. At odd shapes, against the reference executor. */
+/* What transformers do to rows: embeddings, norms over the last dimension, activations, linear
+ * layers for each row, tied weights. At odd shapes, against the reference executor. */
 #include "compare.h"
 #include "testing.h"
 
@@ -90,8 +90,8 @@ static void test_embedding(void **state)
         }
 }
 
-/* Tied weights: rows are added where the linear layer's gradient lies, so nothing of the table's size
- * is in the arena. */
+/* Tied weights: rows are added where the linear layer's gradient lies, so nothing of the table's
+ * size is in the arena. */
 static void test_no_second_table(void **state)
 {
     (void)state;

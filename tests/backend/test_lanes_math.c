@@ -1,5 +1,5 @@
-/* Exponentials and what is made of them, against the C library in double precision: units of the last
- * place over the whole range, and what infinity and NaN become. Rounding to bf16. */
+/* Exponentials and what is made of them, against the C library in double precision: units of the
+ * last place over the whole range, and what infinity and NaN become. Rounding to bf16. */
 #include "backend/cpu/lanes_half.h"
 
 #include <math.h>

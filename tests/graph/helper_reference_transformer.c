@@ -1,5 +1,5 @@
-/* The reference executor's operations of transformers that are not attention: embeddings, norms over
- * rows, activations with a curve. */
+/* The reference executor's operations of transformers that are not attention: embeddings, norms
+ * over rows, activations with a curve. */
 #include <math.h>
 
 #include "base/check.h"

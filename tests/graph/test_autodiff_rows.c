@@ -1,5 +1,5 @@
-/* Gradients of embeddings, norms over rows, activations and tied weights against finite differences.
- */
+/* Gradients of embeddings, norms over rows, activations and tied weights against finite
+ * differences. */
 #include "testing.h"
 
 #include <lockstep/nn.h>

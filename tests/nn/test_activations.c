@@ -1,5 +1,5 @@
-/* Activations and their slopes where exponentials overflow, underflow or are no numbers: on the plain
- * executor and on the CPU backend, against the formulas in double precision. */
+/* Activations and their slopes where exponentials overflow, underflow or are no numbers: on the
+ * plain executor and on the CPU backend, against the formulas in double precision. */
 #include "golden.h"
 
 #include <math.h>

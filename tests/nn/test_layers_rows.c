@@ -1,5 +1,5 @@
-/* Embeddings, norms over rows and linear layers for each row: what they refuse and with which words,
- * tokens outside the vocabulary, positions while decoding, how parameters begin. */
+/* Embeddings, norms over rows and linear layers for each row: what they refuse and with which
+ * words, tokens outside the vocabulary, positions while decoding, how parameters begin. */
 #include "golden.h"
 
 #include <math.h>

@@ -3,9 +3,9 @@
  *
  * A table may have 50,000 rows of which a micro-batch names a few hundred. A gradient per lane, or
  * one cleared for each tile, would cost more than the layer; so all rows of the micro-batch are
- * scattered at the end, token after token, by threads that own columns. Where the table is tied to a
- * linear layer, the rows are added where that layer's gradient lies: nothing is cleared, and there
- * is no second table. */
+ * scattered at the end, token after token, by threads that own columns. Where the table is tied to
+ * a linear layer, the rows are added where that layer's gradient lies: nothing is cleared, and
+ * there is no second table. */
 #include "backend/cpu/integers.h"
 
 #include <string.h>

@@ -2,8 +2,8 @@
  *
  * A row is read from the tile's memory once and stays in the first-level cache for the passes that
  * follow (mean, deviations, result). The gradients of weight and bias are column sums: four rows at
- * a time go through the columns, so that the sums are loaded and stored once for four. Each lane has
- * its own, a finisher adds them. */
+ * a time go through the columns, so that the sums are loaded and stored once for four. Each lane
+ * has its own, a finisher adds them. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/lanes_half.h"
 

@@ -1,8 +1,8 @@
 /* Cross-entropy, accuracy, and the seed of the backward pass, row by row.
  *
- * A row of a language model has some 50,000 scores, 200 KB: it is read once in the forward pass, and
- * the backward pass puts the gradient over the scores. exp is vectorized (lanes_math.h); log, once
- * per row, is libm's in fp64. */
+ * A row of a language model has some 50,000 scores, 200 KB: it is read once in the forward pass,
+ * and the backward pass puts the gradient over the scores. exp is vectorized (lanes_math.h); log,
+ * once per row, is libm's in fp64. */
 #include "backend/cpu/cpu_loss.h"
 #include "backend/cpu/integers.h"
 #include "backend/cpu/lanes_math.h"

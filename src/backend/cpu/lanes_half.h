@@ -33,8 +33,8 @@ LANES_INLINE void lanes_store_half(uint16_t *to, const lanes *from)
     memcpy(to, &half, sizeof half);
 }
 
-/* 32 numbers, those at even places and those at odd ones: no moving between lanes, for loops that do
- * not care which is which. Bytes lie low first, as everywhere. */
+/* 32 numbers, those at even places and those at odd ones: no moving between lanes, for loops that
+ * do not care which is which. Bytes lie low first, as everywhere. */
 LANES_INLINE void lanes_load_pairs(lanes *even, lanes *odd, const uint16_t *from)
 {
     lanes_u32 both;
@@ -52,8 +52,8 @@ LANES_INLINE void lanes_store_pairs(uint16_t *to, const lanes *even, const lanes
     memcpy(to, &both, sizeof both);
 }
 
-/* Element i and those behind it of an array of floats or of bf16, n of which are left; the rest from
- * fill. */
+/* Element i and those behind it of an array of floats or of bf16, n of which are left; the rest
+ * from fill. */
 LANES_INLINE void lanes_load_any(lanes *to, const void *from, bool half, int64_t i, int64_t n,
                                  const lanes *fill)
 {

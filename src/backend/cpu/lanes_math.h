@@ -27,7 +27,7 @@ LANES_INLINE void lanes_absolute(lanes *x)
 
 /* n <= 4 times x = exp(x) for x <= 0 (up to 80 in fact); 0 below -87. n is a constant; four at a
  * time, step by step, hide each other's latency.
- * exp(x) = 2^n exp(r), |r| <= log(2) / 2; the polynomial is (exp(r) - 1 - r) / r^2, off by 1.1e-8. */
+ * exp(x) = 2^n exp(r), |r| <= log(2) / 2; the polynomial is (exp(r) - 1 - r) / r^2, to 1.1e-8. */
 LANES_INLINE void lanes_exp_falling_each(lanes *x, const int n)
 {
     const float round = 12582912.0f; /* 1.5 2^23: adding it rounds to an integer, in the low bits */
@@ -89,8 +89,8 @@ LANES_INLINE void lanes_tanh(lanes *x)
 }
 
 /* The normal distribution: below = the probability of less than x, density = exp(-x^2 / 2) /
- * sqrt(2 pi). A tail is exp(-x^2 / 2) t P(1 - 5 t), t = 1 / (|x| + 2.5), off by 1.8e-8; the square's
- * rounding error goes into the exponential's first order. */
+ * sqrt(2 pi). A tail is exp(-x^2 / 2) t P(1 - 5 t), t = 1 / (|x| + 2.5), off by 1.8e-8; the
+ * square's rounding error goes into the exponential's first order. */
 LANES_INLINE void lanes_normal(const lanes *x, lanes *below, lanes *density)
 {
     lanes size = *x, square = *x * *x;

@@ -114,7 +114,7 @@ static int relu_grad_behind(const cpu_builder *b, const ls__node *node)
     return relu && b->nodes[node->in[1]->node].in[0] == rectified ? i : -1;
 }
 
-/* Gradients of a table are added to a gradient of the same parameter (tied weights) where it lies. */
+/* A table's gradient is added to another of the same parameter (tied weights) where that lies. */
 static bool can_be_added_to(const cpu_builder *b, const ls_tensor *x)
 {
     if (x->node < 0 || b->readers[x->id] != 1) return false;
