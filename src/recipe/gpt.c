@@ -84,6 +84,13 @@ static void save_with_run(ls_run *run, void *user)
     if (status != LS_OK) ls_world_abort(s->world, "%s", ls_error_text());
 }
 
+/* Samples of a step, unless a flag says otherwise: long ones are fewer. */
+static int64_t batch_of(const recipe_gpt *recipe)
+{
+    if (recipe->context <= 256) return 32;
+    return recipe->context < 8192 ? 8192 / recipe->context : 1;
+}
+
 static void train(ls_world *world, recipe_gpt *recipe)
 {
     recipe_gpt_data data = { 0 };
@@ -99,7 +106,8 @@ static void train(ls_world *world, recipe_gpt *recipe)
     saving with_run = { world, recipe, data.tokenizer };
     const ls_callback save = { .name = "gpt", .user = &with_run, .fit_begin = save_with_run };
     const ls_callback *const callbacks[] = { &save, NULL };
-    const ls_run_options options = { .optimizer = { .beta1 = 0.9, .beta2 = 0.95 },
+    const ls_run_options options = { .batch_size = batch_of(recipe),
+                                     .optimizer = { .beta1 = 0.9, .beta2 = 0.95 },
                                      .unit = { "tokens", recipe->context },
                                      .callbacks = callbacks };
     ls_check(ls_fit(model, data.train, data.val, &options, &result));
