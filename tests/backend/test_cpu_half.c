@@ -130,6 +130,27 @@ static void an_mlp_rounds_as_the_graph_says(void **state)
         for (size_t b = 0; b < 4; b++) check(mlp, &widths[w], rows_fields, batches[b]);
 }
 
+static void one_product(ls_graph *g, void *user)
+{
+    (void)user;
+    ls_tensor *z = ls_linear(ls_input(g, "x"), "fc", 64);
+    ls_output(g, "scores", z);
+    ls_minimize(g, ls_cross_entropy(z, ls_input(g, "label")), NULL);
+}
+
+/* The product of two bf16 numbers is an f32 number: with nothing to add up but a bias, the factors'
+ * rounding must be that of the reference in every bit. */
+static void factors_are_rounded_to_nearest_even(void **state)
+{
+    (void)state;
+    static const ls_field fields[] = { { "x", LS_DTYPE_F32, 1, { 1 } },
+                                       { "label", LS_DTYPE_I32, 0, { 0 } } };
+    compare_options o = mixed(one_product, NULL, fields, 200);
+    o.stage = LS_STAGE_PREDICT;
+    o.tolerance = 2e-7;
+    compare_with_reference(&o);
+}
+
 static void large_weights_too(void **state)
 {
     (void)state;
@@ -175,6 +196,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_mlp_rounds_as_the_graph_says),
+        cmocka_unit_test(factors_are_rounded_to_nearest_even),
         cmocka_unit_test(large_weights_too),
         cmocka_unit_test(a_transformer_rounds_as_the_graph_says),
         cmocka_unit_test(a_head_in_blocks_rounds_too),
