@@ -17,7 +17,7 @@
 #include "backend/cpu/integers.h"
 
 enum {
-    BLOCK_BYTES = 48 << 20,
+    BLOCK_BYTES = 64 << 20,
     PIECE_BYTES = 800 << 10,
     EVEN_PIECES = 12, /* 2, 3 and 4 threads have as much to do each */
     INPUTS_PIECE = 192,
