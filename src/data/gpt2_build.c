@@ -149,7 +149,7 @@ static ls_status find_token(const builder *b, const char *name, size_t i, int32_
 static ls_status add_merge(builder *b, const json_t *merge, size_t i)
 {
     char text[2 * NAME_MAX_BYTES];
-    const char *right;
+    const char *right = NULL;
     ls__bpe_merge m;
     LS_TRY(split_merge(b, merge, i, text, &right));
     LS_TRY(find_token(b, text, i, &m.left));
