@@ -1,5 +1,5 @@
 /* Backend: where a graph is computed. One table of functions behind which a plugin stands:
- * lockstep_cpu.so today. */
+ * lockstep_cpu.so, lockstep_cuda.so, lockstep_sim.so (a simulated GPU). */
 #ifndef LS_BACKEND_H
 #define LS_BACKEND_H
 
@@ -13,6 +13,8 @@ typedef struct ls__executable
 typedef struct ls__run_context {
     const float *params; /* (count) the flat space: parameters and statistics; a tensor lies at
                             params + offsets[slot] */
+    uint64_t params_version; /* another one whenever a value at params may have changed, so that a
+                                device keeps its copy; 0 = they may have changed */
     float *grads; /* (count) training: every parameter's and statistic's gradient is written, zeros
                      included */
     const int64_t *offsets; /* (params of the graph) */
@@ -56,9 +58,10 @@ typedef struct ls__profile { /* the executable's, until it is read or begun agai
 
 typedef struct ls__backend {
     const char *name; /* "cpu" */
-    /* threads: of this process's pool. Called before anything else; again, with another number,
-     * only while there is no executable. */
-    ls_status (*open)(int threads);
+    /* threads: of this process's pool. device: which of the machine's, counted from 0; of CPUs
+     * there is one. Called before anything else; again, with another number of threads, only while
+     * there is no executable. */
+    ls_status (*open)(int threads, int device);
     ls_status (*compile)(const ls_graph *graph, ls__executable **out);
     void (*destroy)(ls__executable *e);
     size_t (*arena_bytes)(const ls__executable *e);
@@ -82,6 +85,9 @@ typedef struct ls__backend {
 /* Opens the plugin beside the library (LOCKSTEP_PLUGIN_DIR first) once per process. threads 0: as
  * it is open already, else 1. */
 ls_status ls__backend_open(const char *name, int threads, const ls__backend **out);
+/* The same for a device other than the first. A process computes on one device of a kind. */
+ls_status ls__backend_open_device(const char *name, int threads, int device,
+                                  const ls__backend **out);
 /* What a plugin exports; lockstep_cpu.so defines it. */
 extern const ls__backend ls__backend_table;
 

@@ -25,7 +25,7 @@ enum { MAX_PLACES = 3, MAX_OPEN = 4 };
 /* What this process has opened: a plugin stays loaded (its thread pool cannot be unloaded). */
 static struct opened {
     const ls__backend *table;
-    int threads;
+    int threads, device;
 } opened[MAX_OPEN];
 static int nopened;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -84,7 +84,7 @@ static ls_status load(const char *name, const ls__backend **out)
         if (!handle)
             return ls_fail(LS_ERR_CONFIG,
                            "%s cannot be loaded: %s; install the libraries it needs (for the CPU: "
-                           "libdnnl2 and libgomp1)",
+                           "libdnnl2 and libgomp1; for GPUs: CUDA's cudart, cublasLt and cudnn)",
                            path, dlerror());
         const ls__backend *table = dlsym(handle, "ls__backend_table");
         if (!table || !table->name || strcmp(table->name, name) != 0) {
@@ -98,31 +98,43 @@ static ls_status load(const char *name, const ls__backend **out)
     return not_found(file, places, n);
 }
 
-static ls_status open_locked(const char *name, int threads, const ls__backend **out)
+static ls_status open_locked(const char *name, int threads, int device, const ls__backend **out)
 {
     struct opened *found = NULL;
     for (int i = 0; i < nopened; i++)
         if (!strcmp(opened[i].table->name, name)) found = &opened[i];
     if (!found) {
         if (nopened == MAX_OPEN) return ls_fail(LS_ERR_INTERNAL, "too many backends");
-        struct opened new = { .table = NULL };
+        struct opened new = { .device = device };
         LS_TRY(load(name, &new.table));
         found = &opened[nopened];
         *found = new;
     }
+    if (device != found->device)
+        return ls_fail(
+            LS_ERR_UNSUPPORTED,
+            "this process computes on %s device %d already; device %d needs a process of "
+            "its own",
+            name, found->device, device);
     int wanted = threads > 0 ? threads : found->threads > 0 ? found->threads : 1;
-    if (wanted != found->threads) LS_TRY(found->table->open(wanted));
+    if (wanted != found->threads) LS_TRY(found->table->open(wanted, device));
     found->threads = wanted;
     if (found == &opened[nopened]) nopened++;
     *out = found->table;
     return LS_OK;
 }
 
-ls_status ls__backend_open(const char *name, int threads, const ls__backend **out)
+ls_status ls__backend_open_device(const char *name, int threads, int device,
+                                  const ls__backend **out)
 {
     *out = NULL;
     pthread_mutex_lock(&lock);
-    ls_status status = open_locked(name, threads, out);
+    ls_status status = open_locked(name, threads, device, out);
     pthread_mutex_unlock(&lock);
     return status;
+}
+
+ls_status ls__backend_open(const char *name, int threads, const ls__backend **out)
+{
+    return ls__backend_open_device(name, threads, 0, out);
 }

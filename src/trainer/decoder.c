@@ -113,6 +113,7 @@ ls_status ls_decoder_step(ls_decoder *decoder, const int32_t *tokens, const floa
     for (int64_t i = 0; d->positions && i < d->batch; i++) d->positions[i] = (int32_t)d->position;
     void *fields[] = { (void *)(uintptr_t)tokens }; /* read only */
     ls__run_context context = { .params = model->values,
+                                .params_version = model->params_version,
                                 .offsets = d->built->offsets,
                                 .fields = fields,
                                 .states = d->states,

@@ -25,6 +25,7 @@ static ls_status compute(ls_model *model, ls_space *space, const ls_batch *batch
     ls__built *built;
     ls__run_context context;
     LS_TRY(ls__model_build(model, LS_STAGE_TRAIN, batch->count, ls__run_train(run), true, &built));
+    ls__model_at_step(model, ls_run_step(run));
     ls__model_call call = {
         .params = ls__space_params(space),
         .grads = ls__space_leaf(space),

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/memory.h"
 #include "trainer/model_internal.h"
 
@@ -16,6 +17,7 @@ ls_status ls_model_create(ls_world *world, ls_step_fn *step, void *user, ls_mode
     model->world = world;
     model->step = step;
     model->user = user;
+    ls__model_changed(model);
     *out = model;
     return LS_OK;
 }
@@ -23,6 +25,20 @@ ls_status ls_model_create(ls_world *world, ls_step_fn *step, void *user, ls_mode
 void ls_model_set_precision(ls_model *model, ls_precision precision)
 {
     model->precision = precision;
+}
+
+/* A moment: no other model's version either, should its weights lie where these lay. */
+void ls__model_changed(ls_model *model)
+{
+    model->params_version = (uint64_t)ls__now_ns();
+    model->version_step = -1;
+}
+
+void ls__model_at_step(ls_model *model, int64_t step)
+{
+    if (model->version_step == step) return;
+    ls__model_changed(model);
+    model->version_step = step;
 }
 
 void ls_model_destroy(ls_model *model)

@@ -62,7 +62,13 @@ failed:
 ls_status ls__model_open_backend(ls_model *model)
 {
     if (model->backend) return LS_OK;
-    LS_TRY(ls__backend_open("cpu", ls_world_threads(model->world), &model->backend));
+    static const char *const names[] = {
+        [LS__DEVICE_CPU] = "cpu", [LS__DEVICE_GPU] = "cuda", [LS__DEVICE_SIM] = "sim"
+    };
+    ls__device_kind kind = ls__world_devices(model->world)->kind;
+    int device = kind == LS__DEVICE_CPU ? 0 : ls_world_local_rank(model->world);
+    LS_TRY(ls__backend_open_device(names[kind], ls_world_threads(model->world), device,
+                                   &model->backend));
     ls__log(LS__LOG_DEBUG, "backend %s: %s", model->backend->name, model->backend->description);
     return LS_OK;
 }
@@ -167,6 +173,7 @@ ls_status ls__model_run(ls_model *model, ls__built *built, const ls__model_call 
 {
     *context = (ls__run_context) {
         .params = call->params,
+        .params_version = model->params_version,
         .grads = call->grads,
         .offsets = built->offsets,
         .fields = call->batch->fields,

@@ -43,6 +43,8 @@ struct ls_model {
     int64_t count;
 
     float *values; /* (count) the weights between runs; NULL = none yet */
+    uint64_t params_version; /* another one whenever weights may have changed, here or in a space */
+    int64_t version_step;    /* of the run, at that moment; -1 = another reason */
     ls__loaded *loaded;
 
     ls__built *built;
@@ -52,6 +54,12 @@ struct ls_model {
     void *arena; /* shared by all builds: one runs at a time */
     size_t arena_bytes;
 };
+
+/* --- model.c --- */
+/* Weights may have changed, whoever holds them: devices copy them again. */
+void ls__model_changed(ls_model *model);
+/* The same, when it has not been called in this step of a run: weights change between steps. */
+void ls__model_at_step(ls_model *model, int64_t step);
 
 /* --- model_built.c --- */
 /* The graph for a stage, samples, and fields of data, built and (compile) compiled on first use.

@@ -102,6 +102,7 @@ ls_status ls__model_keep(ls_model *model, const float *params)
     if (!model->values) model->values = ls__map(nbytes);
     if (!model->values) return LS_ERR_MEMORY;
     memcpy(model->values, params, nbytes);
+    ls__model_changed(model);
     return LS_OK;
 }
 

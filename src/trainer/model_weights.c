@@ -156,6 +156,7 @@ ls_status ls__model_apply_loaded(ls_model *model)
     }
     ls__unmap(model->values, (size_t)model->count * sizeof(float));
     model->values = values;
+    ls__model_changed(model);
     ls__loaded_free(model->loaded);
     model->loaded = NULL;
     return LS_OK;

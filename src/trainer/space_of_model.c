@@ -12,7 +12,7 @@ static void take_precision(ls_model *model, ls_run *run)
     if (model->precision == LS_PRECISION_BF16_MIXED && !model->backend->multiplies_bf16())
         ls__log(
             LS__LOG_INFO,
-            "--precision bf16-mixed: this CPU (%s) does not multiply bf16; it rounds alike, but "
+            "--precision bf16-mixed: this device (%s) does not multiply bf16; it rounds alike, but "
             "is no faster than with --precision 32",
             model->backend->description);
 }
@@ -32,6 +32,7 @@ ls_status ls__model_prepare(void *user, ls_run *run, int64_t *activations)
 ls_status ls__model_space(ls_model *model, ls_run *run, ls_space **out)
 {
     take_precision(model, run);
+    ls__model_changed(model);
     ls__space_description description = {
         .tensors = model->tensors,
         .ntensors = model->ntensors,

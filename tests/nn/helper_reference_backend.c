@@ -10,9 +10,9 @@ struct ls__executable {
     float *buffers[512]; /* what read gave out, by tensor */
 };
 
-static ls_status open_threads(int threads)
+static ls_status open_threads(int threads, int device)
 {
-    (void)threads;
+    (void)threads, (void)device;
     return LS_OK;
 }
 

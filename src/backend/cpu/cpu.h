@@ -53,7 +53,7 @@ typedef struct cpu_pool {
     dnnl_stream_t *streams; /* (threads): one each, so that threads share nothing */
 } cpu_pool;
 const cpu_pool *ls__cpu_pool(void);
-ls_status ls__cpu_pool_open(int threads);
+ls_status ls__cpu_pool_open(int threads, int device);
 /* Calls fn(context, t) for t in [0, threads), one per thread of the pool; on the caller alone when
  * the pool has one thread or parts is 1. */
 void ls__cpu_parallel_threads(void (*fn)(void *context, int thread), void *context);

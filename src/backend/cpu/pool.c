@@ -67,8 +67,9 @@ static void end_threads(void)
 }
 #endif
 
-ls_status ls__cpu_pool_open(int threads)
+ls_status ls__cpu_pool_open(int threads, int device)
 {
+    (void)device; /* a machine's CPUs are one */
 #if defined(__SANITIZE_ADDRESS__)
     atexit(end_threads);
 #endif

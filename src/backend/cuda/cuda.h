@@ -38,6 +38,9 @@ typedef struct cuda_op {
     size_t (*workspace)(const ls__node *node); /* NULL = none */
     /* Whether the first output may lie in in[input]'s memory (ls__alias_fn). NULL = never. */
     bool (*in_place)(const ls__node *node, int input);
+    /* Its kernels write f32 only: an output that is stored as bf16 (any can be, when only products
+     * read it) is rounded by the executor. */
+    bool writes_f32;
 } cuda_op;
 
 /* Rows of the operations' table, ended by one without an op. */
