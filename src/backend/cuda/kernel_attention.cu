@@ -3,7 +3,8 @@
  * Dao et al., "FlashAttention" (2022); Milakov and Gimelshein, "Online normalizer calculation for
  * softmax" (2018).
  *
- * In f32 on the ordinary units. A block holds up to 256 columns of results; wider heads are divided
+ * In f32 on the ordinary units; bf16 numbers go to tensor cores (kernel_attention_half.cu), unless
+ * heads are wider than what fits there. A block holds up to 256 columns of results; wider heads are divided
  * among blocks, which compute the same scores. */
 #include <cfloat>
 
@@ -97,7 +98,9 @@ static void launch(const attention_shape *s, device_in qkv, device_out y, float 
 void ls__launch_attention(const attention_shape *s, device_in qkv, device_out y, float *logsum,
                           cudaStream_t stream)
 {
-    if (s->width <= TILE)
+    if ((qkv.half || qkv.rounds) && s->width <= LS__ATTENTION_HALF_WIDEST)
+        ls__launch_attention_half(s, qkv, y, logsum, stream);
+    else if (s->width <= TILE)
         launch<1>(s, qkv, y, logsum, stream);
     else if (s->width <= 2 * TILE)
         launch<2>(s, qkv, y, logsum, stream);

@@ -30,6 +30,14 @@ typedef struct attention_backward {
 void ls__launch_attention_grad(const attention_shape *s, const attention_backward *a,
                                cudaStream_t stream);
 
+/* The same on tensor cores, for qkv that is stored or read as bf16; these two are called by the
+ * others. */
+enum { LS__ATTENTION_HALF_WIDEST = 256 }; /* numbers of a head */
+void ls__launch_attention_half(const attention_shape *s, device_in qkv, device_out y, float *logsum,
+                               cudaStream_t stream);
+void ls__launch_attention_grad_half(const attention_shape *s, const attention_backward *a,
+                                    cudaStream_t stream);
+
 /* cache (B,rows,2 K D) gets the new keys and values; position (B) -> y (B,T,H D) */
 typedef struct attention_decode {
     device_in qkv;

@@ -8,18 +8,6 @@
 
 /* --- g.y of every row --- */
 
-struct output_row { /* of g or y: (B,T,H D) */
-    const void *data;
-    bool half, rounds;
-};
-
-static __device__ inline head_rows output_rows(const attention_shape &s, output_row x,
-                                               int64_t sample, int head)
-{
-    return rows_of(x.data, x.half, x.rounds, (sample * s.tokens * s.heads + head) * s.width,
-                   (int64_t)s.heads * s.width, s.tokens, s.width);
-}
-
 /* A warp per row. along: (B,H,T) */
 static __global__ void dot_outputs(attention_shape s, const void *g, bool g_half, bool g_rounds,
                                    const void *y, bool y_half, bool y_rounds, float *along)
@@ -174,7 +162,9 @@ void ls__launch_attention_grad(const attention_shape *s, const attention_backwar
     LS_LAUNCH(dot_outputs, blocks_for(s->batch * s->heads * s->tokens, LS_WARPS), LS_BLOCK, 0,
               stream, *s, a->g.data, a->g.half, a->g.rounds, a->y.data, a->y.half, a->y.rounds,
               a->along);
-    if (s->width <= TILE)
+    if ((a->qkv.half || a->qkv.rounds) && s->width <= LS__ATTENTION_HALF_WIDEST)
+        ls__launch_attention_grad_half(s, a, stream);
+    else if (s->width <= TILE)
         launch<1>(s, a, stream);
     else
         launch<2>(s, a, stream);

@@ -9,11 +9,9 @@
 #ifndef LS_BACKEND_CUDA_KERNEL_ATTENTION_TILE_H
 #define LS_BACKEND_CUDA_KERNEL_ATTENTION_TILE_H
 
-#include "backend/cuda/kernel_attention.h"
-#include "backend/cuda/kernel_device.h"
+#include "backend/cuda/kernel_attention_rows.h"
 
 enum {
-    TILE = 64,            /* queries, keys or columns */
     DEPTH = TILE / 2,     /* numbers of a head that are multiplied between two barriers */
     SIDE = 4,             /* rows and columns of a thread */
     ACROSS = TILE / SIDE, /* threads side by side */
@@ -26,38 +24,6 @@ struct alignas(16) tile_memory {
     tile_row factors[TILE]; /* one of 64 x 64, or two of 32 x 64 */
     tile_row weights[TILE];
 };
-
-/* The tokens [first, first + TILE) of one head; those from count on are zeros. */
-struct head_rows {
-    const void *data; /* of token 0 */
-    bool half, rounds;
-    int64_t step; /* numbers from token to token */
-    int64_t first, count;
-    int width;
-
-    __device__ float at(int token, int d) const
-    {
-        if (first + token >= count || d >= width) return 0;
-        const int64_t i = (first + token) * step + d;
-        if (half) return to_float(static_cast<const bf16 *>(data)[i]);
-        const float x = static_cast<const float *>(data)[i];
-        return rounds ? rounded(x) : x;
-    }
-};
-
-static __device__ inline head_rows rows_of(const void *data, bool half, bool rounds, int64_t from,
-                                           int64_t step, int64_t count, int width)
-{
-    const void *at = half ? static_cast<const void *>(static_cast<const bf16 *>(data) + from)
-                          : static_cast<const void *>(static_cast<const float *>(data) + from);
-    return head_rows { at, half, rounds, step, 0, count, width };
-}
-
-static __device__ inline head_rows at_token(head_rows rows, int64_t first)
-{
-    rows.first = first;
-    return rows;
-}
 
 /* to[d][token], DEPTH numbers from number first on */
 static __device__ inline void load_transposed(tile_row *to, const head_rows &rows, int first)
@@ -164,45 +130,6 @@ put_rows(void *to, bool half, int64_t from, int64_t step, const float (&sum)[GRO
                 else
                     static_cast<float *>(to)[at] = sum[c][i][j] * factor[i];
             }
-}
-
-/* --- which tile of which head a block has --- */
-
-struct tile_place {
-    int64_t sample;
-    int head;
-    int64_t first; /* token */
-};
-
-/* Blocks are numbered head by head, in a head from the last tile to the first: under a causal mask
- * the later ones have more to do and should start first. */
-static __device__ inline tile_place place_of(int64_t tokens, int heads, bool backwards)
-{
-    const int64_t tiles = (tokens + TILE - 1) / TILE, which = blockIdx.x / tiles;
-    const int64_t tile = blockIdx.x % tiles;
-    return tile_place { which / heads, (int)(which % heads),
-                        (backwards ? tiles - 1 - tile : tile) * TILE };
-}
-
-/* Numbers from token to token of qkv. */
-static __device__ inline int64_t qkv_row(const attention_shape &s)
-{
-    return (int64_t)(s.heads + 2 * s.kv_heads) * s.width;
-}
-
-static __device__ inline int64_t query_at(const attention_shape &s, int64_t sample, int head)
-{
-    return sample * s.tokens * qkv_row(s) + (int64_t)head * s.width;
-}
-
-static __device__ inline int64_t key_at(const attention_shape &s, int64_t sample, int kv_head)
-{
-    return query_at(s, sample, s.heads + kv_head);
-}
-
-static __device__ inline int64_t value_at(const attention_shape &s, int64_t sample, int kv_head)
-{
-    return query_at(s, sample, s.heads + s.kv_heads + kv_head);
 }
 
 #endif
