@@ -1,5 +1,5 @@
-/* Device: what can compute here. CPUs from the affinity mask and the cgroup's quota; GPUs come with
- * a later plugin. */
+/* Device: what can compute here. CPUs from the affinity mask and the cgroup's quota; GPUs that the
+ * driver shows; simulated ones. */
 #ifndef LS_DEVICE_H
 #define LS_DEVICE_H
 
@@ -33,6 +33,15 @@ typedef struct ls__topology {
 } ls__topology;
 ls_status ls__topology_discover(const ls__cpus *cpus, ls__topology *out);
 
+/* GPUs as far as a start needs to know: no library is loaded for it. */
+typedef struct ls__gpus {
+    int count;   /* devices that the driver shows to this process, after CUDA_VISIBLE_DEVICES */
+    bool plugin; /* lockstep_cuda.so is there */
+    bool sim;    /* lockstep_sim.so is there */
+} ls__gpus;
+/* root: as for ls__cpus_discover, with dev below it. */
+void ls__gpus_discover(const char *root, ls__gpus *out);
+
 typedef enum ls__device_kind { LS__DEVICE_CPU, LS__DEVICE_GPU, LS__DEVICE_SIM } ls__device_kind;
 
 /* The devices of one machine that a job uses. */
@@ -48,10 +57,14 @@ typedef struct ls__device_plan {
 /* Far more ranks than CPUs are fine for tests; a thousand on two CPUs take the machine with them. */
 enum { LS__DEVICES_MAX = 1024, LS__DEVICES_PER_CPU = 32 };
 
-/* spec: "auto", "N", "cpu:N" ("gpu:...", "sim:..." and picks are LS_ERR_UNSUPPORTED with a text);
- * threads 0 = the default. Errors say what is there. */
+/* spec: "auto", "N", "cpu:N", "gpu:N", "sim:N" (picks are LS_ERR_UNSUPPORTED with a text); auto is
+ * every GPU, and where there is none, CPUs. threads 0 = the default. Errors say what is there. */
 ls_status ls__devices_plan(const char *spec, int threads, const ls__cpus *cpus,
                            ls__device_plan *out);
+/* The same with these GPUs instead of the machine's. */
+ls_status ls__devices_plan_with(const char *spec, int threads, const ls__cpus *cpus,
+                                const ls__gpus *gpus, ls__device_plan *out);
+const char *ls__device_kind_name(ls__device_kind kind); /* "cpu": as --devices has it */
 /* The CPUs of a local rank; the whole mask when the plan does not pin. */
 void ls__device_cpus(const ls__device_plan *plan, const ls__cpus *cpus, int local_rank,
                      cpu_set_t *out);

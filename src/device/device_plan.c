@@ -23,50 +23,114 @@ static bool begins(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* What a later version or another build knows, and what nobody does. */
+static const char *plural(int n)
+{
+    return n == 1 ? "" : "s";
+}
+
+const char *ls__device_kind_name(ls__device_kind kind)
+{
+    static const char *const names[] = {
+        [LS__DEVICE_CPU] = "cpu", [LS__DEVICE_GPU] = "gpu", [LS__DEVICE_SIM] = "sim"
+    };
+    return names[kind];
+}
+
+/* --- what was asked for --- */
+
+/* Picks: what a later version knows, and what nobody does. */
 static ls_status fail_spec(const char *spec, const ls__cpus *cpus)
 {
-    bool known = begins(spec, "gpu") || begins(spec, "GPU-") || begins(spec, "MIG-") ||
-                 begins(spec, "sim:") || begins(spec, "cpu@") || read_count(spec) >= 0 ||
-                 (spec[0] && spec[strspn(spec, "0123456789,")] == '\0');
-    if (known)
+    bool pick = begins(spec, "gpu@") || begins(spec, "GPU-") || begins(spec, "MIG-") ||
+                begins(spec, "sim@") || begins(spec, "cpu@") ||
+                (spec[0] && spec[strspn(spec, "0123456789,")] == '\0');
+    if (pick)
         return ls_fail(LS_ERR_UNSUPPORTED,
-                       "--devices %.64s: this version computes on CPUs only, by count: use "
-                       "--devices auto or cpu:N (usable here: %d)",
+                       "--devices %.64s: this version chooses devices by count only: use --devices "
+                       "auto, gpu:N or cpu:N, and CUDA_VISIBLE_DEVICES to pick GPUs (usable here: "
+                       "%d)",
                        spec, cpus->usable);
     return ls_fail(LS_ERR_CONFIG,
-                   "--devices %.64s: must be auto, a number of devices, or cpu:N (usable here: %d)",
+                   "--devices %.64s: must be auto, a number of devices, cpu:N, gpu:N or sim:N "
+                   "(usable here: %d)",
                    spec, cpus->usable);
 }
 
-static ls_status read_spec(const char *spec, const ls__cpus *cpus, int *count)
+/* "gpu:3": the kind and the count behind it; "3": of GPUs where there are some. */
+static ls_status read_spec(const char *spec, const ls__cpus *cpus, ls__device_kind *kind,
+                           int *count)
 {
-    if (strcmp(spec, "auto") == 0) {
-        *count = cpus->usable < AUTO_MAX ? cpus->usable : AUTO_MAX;
-        return LS_OK;
+    static const ls__device_kind kinds[] = { LS__DEVICE_CPU, LS__DEVICE_GPU, LS__DEVICE_SIM };
+    *count = read_count(spec);
+    if (*count >= 0) return LS_OK;
+    for (int i = 0; i < 3; i++) {
+        const char *name = ls__device_kind_name(kinds[i]);
+        size_t n = strlen(name);
+        if (!begins(spec, name) || spec[n] != ':') continue;
+        *kind = kinds[i];
+        *count = read_count(spec + n + 1);
+        return *count >= 0
+                   ? LS_OK
+                   : ls_fail(LS_ERR_CONFIG,
+                             "--devices %.64s: must be a whole number behind %s:", spec, name);
     }
-    *count = read_count(begins(spec, "cpu:") ? spec + 4 : spec);
-    if (*count < 0 && begins(spec, "cpu:"))
-        return ls_fail(LS_ERR_CONFIG, "--devices %.64s: must be a whole number behind cpu:", spec);
-    if (*count < 0) return fail_spec(spec, cpus);
-    if (*count == 0)
+    return fail_spec(spec, cpus);
+}
+
+/* --- whether it is here --- */
+
+static ls_status check_count(const char *spec, const ls__cpus *cpus, int count)
+{
+    if (count == 0)
         return ls_fail(LS_ERR_CONFIG, "--devices %.64s: must be at least 1 (usable here: %d)", spec,
                        cpus->usable);
-    if (*count > LS__DEVICES_MAX)
+    if (count > LS__DEVICES_MAX)
         return ls_fail(LS_ERR_CONFIG,
                        "--devices %.64s: at most %d devices on one machine (usable here: %d)", spec,
                        LS__DEVICES_MAX, cpus->usable);
-    if (*count > LS__DEVICES_PER_CPU * cpus->usable)
+    if (count > LS__DEVICES_PER_CPU * cpus->usable)
         return ls_fail(LS_ERR_CONFIG,
                        "--devices %.64s: at most %d devices here, %d for each usable CPU", spec,
                        LS__DEVICES_PER_CPU * cpus->usable, LS__DEVICES_PER_CPU);
     return LS_OK;
 }
 
-static const char *plural(int n)
+static ls_status check_gpus(const char *spec, const ls__cpus *cpus, const ls__gpus *gpus, int count)
 {
-    return n == 1 ? "" : "s";
+    if (gpus->count == 0)
+        return ls_fail(LS_ERR_UNSUPPORTED,
+                       "--devices %.64s: no GPU can be used here: is the driver loaded "
+                       "(nvidia-smi), was the container started with --gpus, does "
+                       "CUDA_VISIBLE_DEVICES hide them? --devices auto or cpu:N uses CPUs (usable "
+                       "here: %d)",
+                       spec, cpus->usable);
+    if (!gpus->plugin)
+        return ls_fail(LS_ERR_UNSUPPORTED,
+                       "--devices %.64s: lockstep_cuda.so is not installed; build Lockstep where "
+                       "nvcc is (docs/gpu.md), or use cpu:N (usable here: %d)",
+                       spec, cpus->usable);
+    if (count > gpus->count)
+        return ls_fail(LS_ERR_CONFIG,
+                       "--devices %.64s: %d GPU%s can be used here; at most so many, or cpu:N "
+                       "(usable here: %d)",
+                       spec, gpus->count, plural(gpus->count), cpus->usable);
+    return LS_OK;
 }
+
+static ls_status check_kind(const char *spec, const ls__cpus *cpus, const ls__gpus *gpus,
+                            ls__device_kind kind, int count)
+{
+    LS_TRY(check_count(spec, cpus, count));
+    if (kind == LS__DEVICE_GPU) return check_gpus(spec, cpus, gpus, count);
+    if (kind == LS__DEVICE_SIM && !gpus->sim)
+        return ls_fail(LS_ERR_UNSUPPORTED,
+                       "--devices %.64s: lockstep_sim.so, the simulation of a GPU, is not "
+                       "installed; use auto or cpu:N (usable here: %d)",
+                       spec, cpus->usable);
+    return LS_OK;
+}
+
+/* --- the plan --- */
 
 static void describe(ls__device_plan *plan, const ls__cpus *cpus)
 {
@@ -80,21 +144,44 @@ static void describe(ls__device_plan *plan, const ls__cpus *cpus)
                  cpus->usable, threads);
 }
 
-ls_status ls__devices_plan(const char *spec, int threads, const ls__cpus *cpus,
-                           ls__device_plan *out)
+/* Every GPU computes at the pace of its own program: a rank's CPU threads only feed it. */
+static void describe_gpus(ls__device_plan *plan)
+{
+    snprintf(plan->text, sizeof plan->text, "%d %sGPU%s", plan->count,
+             plan->kind == LS__DEVICE_SIM ? "simulated " : "", plural(plan->count));
+}
+
+ls_status ls__devices_plan_with(const char *spec, int threads, const ls__cpus *cpus,
+                                const ls__gpus *gpus, ls__device_plan *out)
 {
     memset(out, 0, sizeof *out);
-    int count;
-    LS_TRY(read_spec(spec, cpus, &count));
-    if (threads <= 0) threads = cpus->usable > AUTO_MAX ? cpus->usable / count : 1;
-    out->kind = LS__DEVICE_CPU;
+    bool gpus_here = gpus->count > 0 && gpus->plugin;
+    ls__device_kind kind = gpus_here ? LS__DEVICE_GPU : LS__DEVICE_CPU;
+    int count = gpus_here ? gpus->count : cpus->usable < AUTO_MAX ? cpus->usable : AUTO_MAX;
+    if (strcmp(spec, "auto") != 0) LS_TRY(read_spec(spec, cpus, &kind, &count));
+    LS_TRY(check_kind(spec, cpus, gpus, kind, count));
+    out->kind = kind;
     out->count = count;
+    if (kind != LS__DEVICE_CPU) {
+        out->threads = threads > 0 ? threads : 1;
+        describe_gpus(out);
+        return LS_OK;
+    }
+    if (threads <= 0) threads = cpus->usable > AUTO_MAX ? cpus->usable / count : 1;
     out->threads = threads > 0 ? threads : 1;
     /* Only who has all CPUs to itself may choose among them: two jobs must not both sit on the
      * first ones. */
     out->pin = (int64_t)count * out->threads == cpus->in_mask && cpus->usable == cpus->in_mask;
     describe(out, cpus);
     return LS_OK;
+}
+
+ls_status ls__devices_plan(const char *spec, int threads, const ls__cpus *cpus,
+                           ls__device_plan *out)
+{
+    ls__gpus gpus;
+    ls__gpus_discover("/", &gpus);
+    return ls__devices_plan_with(spec, threads, cpus, &gpus, out);
 }
 
 void ls__device_cpus(const ls__device_plan *plan, const ls__cpus *cpus, int local_rank,

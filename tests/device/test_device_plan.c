@@ -1,6 +1,9 @@
 /* What is here, and what --devices makes of it. */
 #include "testing.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "device/device.h"
 
 /* A machine with CPUs first, first + 1, ... of which usable are worth planning for. */
@@ -38,10 +41,11 @@ static void devices_are_chosen(void **state)
         { 2, 2, "cpu:6", 0, 6, 1, false, "6 CPU devices with 1 thread each", "" },
         { 32, 32, "1024", 0, 1024, 1, false, "1024 CPU devices with 1 thread each", "" },
     };
+    const ls__gpus none = { .count = 0 };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ls__cpus cpus = machine(3, cases[i].in_mask, cases[i].usable);
         ls__device_plan plan;
-        assert_ok(ls__devices_plan(cases[i].spec, cases[i].threads, &cpus, &plan));
+        assert_ok(ls__devices_plan_with(cases[i].spec, cases[i].threads, &cpus, &none, &plan));
         assert_int_equal(plan.kind, LS__DEVICE_CPU);
         assert_int_equal(plan.count, cases[i].count);
         assert_int_equal(plan.threads, cases[i].each);
@@ -68,21 +72,111 @@ static void wrong_devices_say_what_is_here(void **state)
         { "cpu:", LS_ERR_CONFIG, "a whole number behind cpu:" },
         { "cpu:-1", LS_ERR_CONFIG, "a whole number behind cpu:" },
         { "cpu:2x", LS_ERR_CONFIG, "a whole number behind cpu:" },
-        { "two", LS_ERR_CONFIG, "must be auto, a number of devices, or cpu:N (usable here: 2)" },
+        { "two", LS_ERR_CONFIG,
+          "must be auto, a number of devices, cpu:N, gpu:N or sim:N (usable here: 2)" },
         { "-1", LS_ERR_CONFIG, "must be auto" },
         { "", LS_ERR_CONFIG, "must be auto" },
-        { "gpu:2", LS_ERR_UNSUPPORTED, "CPUs only" },
-        { "gpu@0*2", LS_ERR_UNSUPPORTED, "CPUs only" },
-        { "0,2", LS_ERR_UNSUPPORTED, "CPUs only" },
-        { "sim:4", LS_ERR_UNSUPPORTED, "CPUs only" },
-        { "cpu@0,1", LS_ERR_UNSUPPORTED, "CPUs only" },
-        { "GPU-6e5c41a2", LS_ERR_UNSUPPORTED, "CPUs only" },
+        { "gpu", LS_ERR_CONFIG, "must be auto" },
+        { "gpu:", LS_ERR_CONFIG, "a whole number behind gpu:" },
+        { "gpu:0", LS_ERR_CONFIG, "at least 1" },
+        { "gpu:2", LS_ERR_UNSUPPORTED, "no GPU can be used here: is the driver loaded" },
+        { "gpu@0*2", LS_ERR_UNSUPPORTED, "by count only" },
+        { "0,2", LS_ERR_UNSUPPORTED, "by count only" },
+        { "sim:4", LS_ERR_UNSUPPORTED, "lockstep_sim.so" },
+        { "sim:x", LS_ERR_CONFIG, "a whole number behind sim:" },
+        { "cpu@0,1", LS_ERR_UNSUPPORTED, "by count only" },
+        { "GPU-6e5c41a2", LS_ERR_UNSUPPORTED, "by count only" },
     };
+    const ls__gpus none = { .count = 0 };
     ls__cpus cpus = machine(0, 2, 2);
     ls__device_plan plan;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        assert_fails(ls__devices_plan(cases[i].spec, 0, &cpus, &plan), cases[i].status,
+        assert_fails(ls__devices_plan_with(cases[i].spec, 0, &cpus, &none, &plan), cases[i].status,
                      cases[i].text);
+}
+
+static void gpus_are_chosen_where_they_are(void **state)
+{
+    (void)state;
+    static const struct {
+        ls__gpus gpus;
+        const char *spec;
+        ls__device_kind kind;
+        int count; /* 0 = refused */
+        const char *text;
+    } cases[] = {
+        { { 2, true, true }, "auto", LS__DEVICE_GPU, 2, "2 GPUs" },
+        { { 2, true, true }, "1", LS__DEVICE_GPU, 1, "1 GPU" },
+        { { 2, true, true }, "gpu:2", LS__DEVICE_GPU, 2, "2 GPUs" },
+        { { 2, true, true }, "cpu:2", LS__DEVICE_CPU, 2, "2 CPU devices with 1 thread each" },
+        { { 2, true, true }, "sim:3", LS__DEVICE_SIM, 3, "3 simulated GPUs" },
+        { { 2, true, true }, "3", LS__DEVICE_GPU, 0, "2 GPUs can be used here; at most so many" },
+        { { 1, true, true }, "gpu:2", LS__DEVICE_GPU, 0, "1 GPU can be used here" },
+        { { 2, false, true }, "auto", LS__DEVICE_CPU, 4, "4 CPU devices with 1 thread each" },
+        { { 2, false, true }, "gpu:1", LS__DEVICE_GPU, 0, "lockstep_cuda.so is not installed" },
+        { { 0, true, true }, "auto", LS__DEVICE_CPU, 4, "4 CPU devices with 1 thread each" },
+        { { 0, true, true }, "sim:1", LS__DEVICE_SIM, 1, "1 simulated GPU" },
+        { { 0, true, true }, "sim:0", LS__DEVICE_SIM, 0, "at least 1" },
+        { { 0, true, true }, "sim:999", LS__DEVICE_SIM, 0, "at most 128 devices here" },
+    };
+    ls__cpus cpus = machine(0, 4, 4);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ls__device_plan plan;
+        ls_status status = ls__devices_plan_with(cases[i].spec, 0, &cpus, &cases[i].gpus, &plan);
+        if (cases[i].count == 0) {
+            assert_int_not_equal(status, LS_OK);
+            assert_non_null(strstr(ls_error_text(), cases[i].text));
+            continue;
+        }
+        assert_ok(status);
+        assert_int_equal(plan.kind, cases[i].kind);
+        assert_int_equal(plan.count, cases[i].count);
+        assert_int_equal(plan.threads, 1);
+        assert_string_equal(plan.text, cases[i].text);
+    }
+}
+
+/* Devices are files; what CUDA_VISIBLE_DEVICES hides does not count. */
+static void gpus_are_counted(void **state)
+{
+    (void)state;
+    static const char *const files[] = { "nvidia0",    "nvidia1",  "nvidia12", "nvidiactl",
+                                         "nvidia-uvm", "nvidia0x", "null" };
+    static const struct {
+        const char *visible;
+        int count;
+    } cases[] = {
+        { NULL, 3 },         { "0,2", 2 },     { "", 0 },       { "-1", 0 },
+        { "1", 1 },          { "0,1,2,3", 3 }, { "0,-1,2", 1 }, { "GPU-6e5c41a2", 1 },
+        { "NoDevFiles", 0 },
+    };
+    char root[] = "/tmp/lockstep-gpus-XXXXXX", path[256];
+    assert_non_null(mkdtemp(root));
+    ls__gpus gpus;
+    ls__gpus_discover(root, &gpus);
+    assert_int_equal(gpus.count, 0);
+    snprintf(path, sizeof path, "%s/dev", root);
+    assert_int_equal(mkdir(path, 0700), 0);
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        snprintf(path, sizeof path, "%s/dev/%s", root, files[i]);
+        fclose(fopen(path, "w"));
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        if (cases[i].visible)
+            setenv("CUDA_VISIBLE_DEVICES", cases[i].visible, 1);
+        else
+            unsetenv("CUDA_VISIBLE_DEVICES");
+        ls__gpus_discover(root, &gpus);
+        assert_int_equal(gpus.count, cases[i].count);
+    }
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        snprintf(path, sizeof path, "%s/dev/%s", root, files[i]);
+        unlink(path);
+    }
+    snprintf(path, sizeof path, "%s/dev", root);
+    rmdir(path);
+    rmdir(root);
 }
 
 static void pinned_ranks_divide_the_mask(void **state)
@@ -138,6 +232,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(devices_are_chosen),
         cmocka_unit_test(wrong_devices_say_what_is_here),
+        cmocka_unit_test(gpus_are_chosen_where_they_are),
+        cmocka_unit_test(gpus_are_counted),
         cmocka_unit_test(pinned_ranks_divide_the_mask),
         cmocka_unit_test(this_machine_is_described),
     };

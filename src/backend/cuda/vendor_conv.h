@@ -4,7 +4,7 @@
 #define LS_BACKEND_CUDA_VENDOR_CONV_H
 
 #include "backend/cuda/kernel_image.h"
-#include "lockstep/base.h"
+#include <lockstep/base.h>
 
 /* Whether the library computes this pass, and how many bytes of workspace it needs for it: a
  * function of the shapes, the device and the library's version. */

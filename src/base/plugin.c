@@ -1,0 +1,69 @@
+/* Finding a plugin's file. Whether it can be loaded is for who loads it to say; here the disk is
+ * looked at, so that a supervisor can refuse devices that have no plugin without loading one. */
+#include "base/plugin.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+
+#ifndef LS_PLUGIN_DIR
+#define LS_PLUGIN_DIR "/usr/lib/lockstep"
+#endif
+
+enum { MAX_PLACES = 3 };
+
+/* The folder of the file that this code lies in. */
+static bool own_folder(char out[LS_PATH_MAX])
+{
+    Dl_info info;
+    if (!dladdr((void *)(uintptr_t)ls__plugin_find, &info) || !info.dli_fname) return false;
+    const char *slash = strrchr(info.dli_fname, '/');
+    size_t length = slash ? (size_t)(slash - info.dli_fname) : 0;
+    if (!slash || length >= LS_PATH_MAX) return false;
+    memcpy(out, info.dli_fname, length);
+    out[length] = 0;
+    return true;
+}
+
+static int find_places(char places[MAX_PLACES][LS_PATH_MAX])
+{
+    int n = 0;
+    const char *chosen = getenv("LOCKSTEP_PLUGIN_DIR");
+    if (chosen && *chosen) {
+        if (strlen(chosen) < LS_PATH_MAX) strcpy(places[n++], chosen);
+        return n;
+    }
+    if (own_folder(places[n])) {
+        n++;
+        if (ls__path_join(places[n], places[n - 1], "lockstep") == LS_OK) n++;
+    }
+    strcpy(places[n++], LS_PLUGIN_DIR);
+    return n;
+}
+
+static ls_status not_found(const char *file, char places[MAX_PLACES][LS_PATH_MAX], int n)
+{
+    char list[3 * 256] = "";
+    size_t used = 0;
+    for (int i = 0; i < n; i++)
+        used +=
+            (size_t)snprintf(list + used, sizeof list - used, "%s%.240s", i ? ", " : "", places[i]);
+    return ls_fail(
+        LS_ERR_CONFIG,
+        "%s is not in %s; install Lockstep's plugins there or set LOCKSTEP_PLUGIN_DIR to "
+        "the folder that has it",
+        file, list);
+}
+
+ls_status ls__plugin_find(const char *name, char path[LS_PATH_MAX])
+{
+    char places[MAX_PLACES][LS_PATH_MAX], file[64];
+    snprintf(file, sizeof file, "lockstep_%.40s.so", name);
+    int n = find_places(places);
+    for (int i = 0; i < n; i++)
+        if (ls__path_join(path, places[i], file) == LS_OK && ls__path_exists(path)) return LS_OK;
+    return not_found(file, places, n);
+}

@@ -1,0 +1,12 @@
+/* Where plugins lie: lockstep_cpu.so, lockstep_cuda.so, lockstep_sim.so. */
+#ifndef LS_BASE_PLUGIN_H
+#define LS_BASE_PLUGIN_H
+
+#include <lockstep/base.h>
+
+/* The path of lockstep_<name>.so: in the folder in LOCKSTEP_PLUGIN_DIR (and then no other), beside
+ * liblockstep.so, in its folder lockstep, where the library was configured to be installed.
+ * LS_ERR_CONFIG with the places when it is in none. */
+ls_status ls__plugin_find(const char *name, char path[LS_PATH_MAX]);
+
+#endif
