@@ -1,0 +1,30 @@
+/* The table by which the library finds this plugin. */
+#include <string.h>
+
+#include "backend/cuda/cuda_executable.h"
+
+static bool multiplies_bf16(void)
+{
+    return ls__cuda_device()->bf16;
+}
+
+#ifdef LS_SIM
+#define NAME "sim"
+#else
+#define NAME "cuda"
+#endif
+
+const ls__backend ls__backend_table = {
+    .name = NAME,
+    .open = ls__cuda_open,
+    .compile = ls__cuda_compile,
+    .destroy = ls__cuda_destroy,
+    .arena_bytes = ls__cuda_arena_bytes,
+    .run = ls__cuda_run,
+    .read = ls__cuda_read,
+    .profile_begin = ls__cuda_profile_begin,
+    .profile_read = ls__cuda_profile_read,
+    .multiplies_bf16 = multiplies_bf16,
+    .parallel = ls__parallel_serial,
+    .description = ls__cuda_description_text,
+};

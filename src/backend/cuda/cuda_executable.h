@@ -1,0 +1,127 @@
+/* A compiled graph, shared by the files that make and run it. */
+#ifndef LS_BACKEND_CUDA_EXECUTABLE_H
+#define LS_BACKEND_CUDA_EXECUTABLE_H
+
+#include "backend/cuda/cuda.h"
+#include "backend/cuda/cuda_device.h"
+
+typedef enum cuda_space {
+    CUDA_NOWHERE, /* nobody reads it */
+    CUDA_ARENA,
+    CUDA_PARAM,
+    CUDA_GRAD,
+    CUDA_CONSTANT, /* the executable's own memory */
+} cuda_space;
+
+typedef struct cuda_place { /* of a tensor on the device */
+    cuda_space space;
+    int piece;      /* arena: of the memory plan */
+    int slot;       /* parameters, gradients */
+    int64_t offset; /* constants: bytes */
+} cuda_place;
+
+/* An output that is computed as f32 and stored as bf16. */
+typedef struct cuda_rounding {
+    int output;
+    size_t offset; /* in the step's workspace */
+} cuda_rounding;
+
+typedef struct cuda_step {
+    const ls__node *node;
+    const cuda_op *op;         /* NULL: the user's, computed on the host */
+    struct cuda_user_op *user; /* then */
+    size_t own_bytes;          /* of the workspace: what the operation asked for */
+    int workspace;             /* piece of the memory plan; -1 = none */
+    cuda_rounding roundings[LS__MAX_OUTPUTS];
+    int nroundings;
+    cuda_call call; /* pointers are the last bind's */
+    void *rounded[LS__MAX_OUTPUTS];
+} cuda_step;
+
+/* A tensor that travels at the begin or at the end of a run, through pinned memory. */
+typedef struct cuda_travel {
+    const ls_tensor *tensor;
+    size_t nbytes, at; /* bytes; at: in the pinned memory */
+    void *device;      /* the last bind's */
+} cuda_travel;
+
+struct ls__executable {
+    const ls_graph *graph;
+    ls_tensor *const *tensors;
+    const ls__graph_param *params;
+    int ntensors, nparams;
+    int *root;         /* (ntensors) the tensor in whose memory it lies */
+    cuda_place *place; /* (ntensors) of roots */
+
+    cuda_step *steps;
+    int nsteps;
+
+    /* The plan: pieces of the arena, or, where the device keeps them apart, memory of their own. */
+    ls__lifetime *pieces;
+    int npieces;
+    size_t arena_bytes;
+    void **apart; /* (npieces) or NULL */
+    char *constants;
+
+    cuda_travel *in, *out, *states; /* fields; results; both ways */
+    int nin, nout, nstates;
+    int *result; /* (ntensors) index in out by root; -1 */
+    char *pinned;
+    size_t pinned_bytes;
+    cuda_values *values;      /* on the device */
+    cuda_values *host_values; /* pinned: [0] goes there, [1] comes back */
+
+    uint64_t generation;     /* of the device's blocks at the last bind; 0 = never */
+    int64_t *offsets;        /* (nparams) at the last bind */
+    int64_t extent;          /* floats of the flat space up to the last parameter's end */
+    cuda_stretch *stretches; /* (nstretches) the gradients that are computed, by place */
+    int nstretches;
+
+    struct cuda_profile *profile; /* NULL = not measured */
+};
+
+/* --- cuda_ops.c --- */
+const cuda_op *ls__cuda_op(const ls_op *op); /* NULL = none */
+
+/* --- cuda_compile.c --- */
+ls_status ls__cuda_compile(const ls_graph *graph, ls__executable **out);
+void ls__cuda_destroy(ls__executable *e);
+size_t ls__cuda_arena_bytes(const ls__executable *e);
+size_t ls__cuda_stored_bytes(const ls_tensor *x); /* on the device */
+
+/* --- cuda_plan.c --- */
+/* Decides where every tensor lies; steps know their workspaces already. */
+ls_status ls__cuda_plan(ls__executable *e);
+
+/* --- cuda_bind.c --- */
+/* Makes room for the flat spaces and sets all pointers, when something has moved. */
+ls_status ls__cuda_bind(ls__executable *e, const ls__run_context *context);
+void *ls__cuda_at(const ls__executable *e, const ls_tensor *x); /* on the device */
+
+/* --- cuda_run.c --- */
+ls_status ls__cuda_run(ls__executable *e, const ls__run_context *context);
+ls_status ls__cuda_read(ls__executable *e, const ls__run_context *context, const ls_tensor *tensor,
+                        ls_array *out);
+ls_status ls__cuda_run_step(ls__executable *e, cuda_step *step);
+
+/* --- cuda_failure.c --- */
+/* A run has met an impossible label or token: finds it, and says so. */
+ls_status ls__cuda_explain(ls__executable *e, const ls__run_context *context,
+                           unsigned long long failure);
+
+/* --- cuda_user_op.c --- */
+ls_status ls__cuda_user_op_create(const ls__node *node, struct cuda_user_op **out);
+void ls__cuda_user_op_destroy(struct cuda_user_op *user);
+ls_status ls__cuda_user_op_run(struct cuda_user_op *user, const cuda_call *call);
+
+/* --- cuda_profile.c --- */
+ls_status ls__cuda_profile_begin(ls__executable *e, int64_t events);
+void ls__cuda_profile_read(ls__executable *e, ls__profile *out);
+void ls__cuda_profile_free(struct cuda_profile *profile);
+/* Marks of a run that is measured, in order: its begin, behind the copies to the device, behind
+ * each step, behind the copies from it. Nothing when it is not. */
+ls_status ls__cuda_mark(ls__executable *e, int mark);
+/* The run is over: adds its times up. */
+ls_status ls__cuda_profile_add(ls__executable *e, const ls__run_context *context, int64_t begin_ns);
+
+#endif
