@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "cli/cli.h"
+#include "cli/devices_gpu.h"
 #include "device/device.h"
 
 typedef struct machine {
@@ -13,6 +14,7 @@ typedef struct machine {
     bool has_topology;
     const char *spec; /* of --devices */
     ls__device_plan plan;
+    ls__gpus gpus;
 } machine;
 
 enum { SET_TEXT = 256 };
@@ -45,6 +47,7 @@ static ls_status discover(const ls__options *o, machine *m)
     ls__options_int(o, "threads-per-device", &threads);
     LS_TRY(ls__cpus_discover("/", &m->cpus));
     LS_TRY(ls__devices_plan(m->spec, (int)threads, &m->cpus, &m->plan));
+    ls__gpus_discover(NULL, &m->gpus);
     m->has_topology = ls__topology_discover(&m->cpus, &m->topology) == LS_OK;
     if (!m->has_topology) ls__log(LS__LOG_WARN, "%s", ls_error_text());
     return LS_OK;
@@ -88,12 +91,12 @@ static json_t *devices_json(const machine *m)
 
 static json_t *document(const machine *m)
 {
-    return json_pack("{s:s,s:o,s:{s:I,s:I},s:{s:s,s:i,s:i,s:b,s:s},s:o}", "schema",
-                     "lockstep.devices/1", "cpu", cpu_json(m), "memory", "usable_bytes",
-                     (json_int_t)m->cpus.memory, "machine_bytes",
-                     (json_int_t)m->cpus.machine_memory, "plan", "spec", m->spec, "count",
-                     m->plan.count, "threads_per_device", m->plan.threads, "pinned",
-                     (int)m->plan.pin, "text", m->plan.text, "devices", devices_json(m));
+    return json_pack(
+        "{s:s,s:o,s:{s:I,s:I},s:{s:s,s:i,s:i,s:b,s:s},s:o,s:o}", "schema", "lockstep.devices/1",
+        "cpu", cpu_json(m), "memory", "usable_bytes", (json_int_t)m->cpus.memory, "machine_bytes",
+        (json_int_t)m->cpus.machine_memory, "plan", "spec", m->spec, "count", m->plan.count,
+        "threads_per_device", m->plan.threads, "pinned", (int)m->plan.pin, "text", m->plan.text,
+        "devices", devices_json(m), "gpu", ls_cli_gpus_json(&m->gpus));
 }
 
 /* --- text --- */
@@ -120,7 +123,7 @@ static void print_cpus(const machine *m)
     printf("Memory   %s usable", text);
     ls_cli_bytes(c->machine_memory, text);
     printf(", %s in the machine\n", text);
-    puts("GPUs     not used by this version");
+    ls_cli_gpus_print(&m->gpus);
 }
 
 static void print_table(const machine *m)

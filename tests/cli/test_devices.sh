@@ -44,3 +44,31 @@ for wrong in 10000 0 two gpu:1; do
     grep -q -e "--devices $wrong: .*(usable here: $cpus)" "$work/err" || fail "--devices $wrong: no reason"
     grep -q '"schema":"lockstep.report/1","verdict":"usage".*"exit_code":2' "$work/out" || fail "--devices $wrong: no report"
 done
+
+# GPUs, by a library that stands for the driver's.
+export LD_LIBRARY_PATH="$LS_BINARY_DIR/tests/fake"
+export FAKE_NVML_GPUS=3
+"$lockstep" devices >"$work/out" 2>"$work/err"
+grep -q "^GPUs *3, driver 999.12.34, CUDA up to 13.2$" "$work/out" || fail "no GPUs"
+grep -q "^GPU 0 *Fake GPU 0, compute capability 9.0$" "$work/out" || fail "not the first GPU"
+grep -q "utilization 97 %, 88 C, 640 W of 700 W, 1125 MHz of 1980 MHz" "$work/out" || fail "not what it does"
+grep -q "not free: busy: process 812" "$work/out" || fail "not who uses it"
+grep -q "MIG-00000001-fake, 40.0 GiB" "$work/out" || fail "not its parts"
+grep -q "^GPU 2 *not reached" "$work/out" || fail "a lost GPU is not told"
+[ -s "$work/err" ] && fail "text on stderr"
+"$lockstep" devices --json >"$work/out"
+python3 - "$work/out" <<'END' || fail "the document is wrong about GPUs"
+import json, sys
+g = json.load(open(sys.argv[1]))["gpu"]
+assert g["note"] is None and g["driver"] == "999.12.34" and g["cuda"] == "13.2"
+busy, divided, lost = g["gpus"]
+assert busy["uuid"] == "GPU-00000000-fake" and busy["memory_bytes"] == 80 << 30
+assert busy["processes"] == [{"pid": 812, "memory_bytes": 2 << 30}, {"pid": 813, "memory_bytes": None}]
+assert busy["power_watts"] == 640.5 and "busy" in busy["trouble"] and not busy["mig"]
+assert [m["uuid"] for m in divided["mig_devices"]] == ["MIG-00000000-fake", "MIG-00000001-fake"]
+assert divided["trouble"] is None and divided["processes"] == [] and divided["mig"]
+assert lost["lost"] and lost["memory_bytes"] is None and lost["name"] is None
+assert g["links"] == [[None, "nvlink", "host"], ["nvlink", None, "host"], ["host", "host", None]]
+END
+FAKE_NVML_FAIL=18 "$lockstep" devices >"$work/out"
+grep -q "^GPUs *none: the NVIDIA driver was updated" "$work/out" || fail "a broken driver is not told"
