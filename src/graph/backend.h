@@ -65,6 +65,9 @@ typedef struct ls__backend {
     ls_status (*compile)(const ls_graph *graph, ls__executable **out);
     void (*destroy)(ls__executable *e);
     size_t (*arena_bytes)(const ls__executable *e);
+    /* Of memory of the backend's own that a run's tensors take, shared by all executables; NULL =
+     * none: they are in the arena. */
+    size_t (*device_bytes)(const ls__executable *e);
     /* Fails with LS_ERR_DATA when a label is out of range: the text names the sample by
      * context->samples. */
     ls_status (*run)(ls__executable *e, const ls__run_context *context);

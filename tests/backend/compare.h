@@ -1,4 +1,5 @@
-/* A graph run by the CPU backend and by the reference executor, side by side. */
+/* A graph run by a backend and by the reference executor, side by side. The backend is the one that
+ * LS_TEST_BACKEND names, else the CPU's. */
 #ifndef LS_TESTS_COMPARE_H
 #define LS_TESTS_COMPARE_H
 
@@ -29,11 +30,14 @@ typedef struct outcome {
     int64_t count;
     float *results; /* (nresults) all values of all results, one after the other */
     int64_t nresults;
-    size_t arena_bytes;
+    size_t memory; /* bytes of a run's tensors */
 } outcome;
 
 /* The backend with this many threads: the first call of a process decides. */
 const ls__backend *compare_backend(int threads);
+bool compare_on_cpu(void);
+/* Bytes of a run's tensors, wherever the backend keeps them. */
+size_t compare_memory(const ls__executable *e);
 /* Builds, runs, checks sentinels behind arena and gradients. */
 outcome compare_run_backend(const compare_options *o);
 void compare_free(outcome *o);

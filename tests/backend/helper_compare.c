@@ -1,5 +1,4 @@
-/* Comparing the CPU backend with the reference executor: same graph, same inputs, same parameters.
- */
+/* Comparing a backend with the reference executor: same graph, same inputs, same parameters. */
 #include "compare.h"
 #include "testing.h"
 
@@ -32,8 +31,20 @@ typedef struct setup {
 const ls__backend *compare_backend(int threads)
 {
     static const ls__backend *backend;
-    if (!backend) assert_ok(ls__backend_open("cpu", threads, &backend));
+    const char *name = getenv("LS_TEST_BACKEND");
+    if (!backend) assert_ok(ls__backend_open(name ? name : "cpu", threads, &backend));
     return backend;
+}
+
+bool compare_on_cpu(void)
+{
+    return strcmp(compare_backend(1)->name, "cpu") == 0;
+}
+
+size_t compare_memory(const ls__executable *e)
+{
+    const ls__backend *backend = compare_backend(1);
+    return backend->device_bytes ? backend->device_bytes(e) : backend->arena_bytes(e);
 }
 
 static int64_t field_count(const ls_field *field, int64_t batch)
@@ -210,7 +221,7 @@ static void read_results(setup *s, outcome *o)
 
 static outcome run_backend(setup *s)
 {
-    outcome o = { .arena_bytes = s->arena_bytes };
+    outcome o = { .memory = compare_memory(s->e) };
     assert_ok(compare_backend(1)->run(s->e, &s->context));
     check_sentinels(s);
     read_results(s, &o);

@@ -1,5 +1,5 @@
 /* bf16-mixed in graphs: which tensors are half, which nodes round what. Values:
- * tests/backend/test_cpu_half.c. */
+ * tests/backend/test_half.c. */
 #include "testing.h"
 
 #include <lockstep/nn.h>

@@ -20,6 +20,7 @@ const ls__backend ls__backend_table = {
     .compile = ls__cuda_compile,
     .destroy = ls__cuda_destroy,
     .arena_bytes = ls__cuda_arena_bytes,
+    .device_bytes = ls__cuda_device_bytes,
     .run = ls__cuda_run,
     .read = ls__cuda_read,
     .profile_begin = ls__cuda_profile_begin,

@@ -236,3 +236,8 @@ size_t ls__cuda_arena_bytes(const ls__executable *e)
     (void)e;
     return 0;
 }
+
+size_t ls__cuda_device_bytes(const ls__executable *e)
+{
+    return e->arena_bytes;
+}

@@ -87,6 +87,7 @@ const cuda_op *ls__cuda_op(const ls_op *op); /* NULL = none */
 ls_status ls__cuda_compile(const ls_graph *graph, ls__executable **out);
 void ls__cuda_destroy(ls__executable *e);
 size_t ls__cuda_arena_bytes(const ls__executable *e);
+size_t ls__cuda_device_bytes(const ls__executable *e);
 size_t ls__cuda_stored_bytes(const ls_tensor *x); /* on the device */
 
 /* --- cuda_plan.c --- */
@@ -105,6 +106,8 @@ ls_status ls__cuda_read(ls__executable *e, const ls__run_context *context, const
 ls_status ls__cuda_run_step(ls__executable *e, cuda_step *step);
 
 /* --- cuda_failure.c --- */
+/* Positions of a decoder, which the host knows before the run: none beyond its table. */
+ls_status ls__cuda_check_positions(const ls__executable *e, const ls__run_context *context);
 /* A run has met an impossible label or token: finds it, and says so. */
 ls_status ls__cuda_explain(ls__executable *e, const ls__run_context *context,
                            unsigned long long failure);

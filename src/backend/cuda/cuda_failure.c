@@ -67,6 +67,39 @@ static ls_status examine(ls__executable *e, const cuda_step *step, const suspect
     return error == cudaSuccess ? LS_OK : ls__cuda_fail(error, "looking at labels");
 }
 
+/* --- positions --- */
+
+static ls_status check_positions(const ls__run_context *context, const ls__node *node,
+                                 const int32_t *positions)
+{
+    const ls_tensor *x = node->in[0];
+    int64_t rows = node->in[1]->shape[0], length = x->shape[1];
+    for (int64_t b = 0; b < x->shape[0]; b++) {
+        int64_t last = positions[b] < 0 ? positions[b] : positions[b] + length - 1;
+        if (last >= 0 && last < rows) continue;
+        return ls_fail(LS_ERR_DATA, "position %lld of sample %lld is not in [0, %lld)",
+                       (long long)last, (long long)(context->samples ? context->samples[b] : b),
+                       (long long)rows);
+    }
+    return LS_OK;
+}
+
+ls_status ls__cuda_check_positions(const ls__executable *e, const ls__run_context *context)
+{
+    for (int i = 0; i < e->nsteps; i++) {
+        const ls__node *node = e->steps[i].node;
+        if (node->op != &ls__op_position_embedding || node->nin < 3) continue;
+        const ls_tensor *position = e->tensors[e->root[node->in[2]->id]];
+        if (position->role == LS__ROLE_INPUT)
+            LS_TRY(check_positions(context, node, context->fields[position->slot]));
+        if (position->role == LS__ROLE_STATE)
+            LS_TRY(check_positions(context, node, context->states[position->slot]));
+    }
+    return LS_OK;
+}
+
+/* --- labels and tokens --- */
+
 ls_status ls__cuda_explain(ls__executable *e, const ls__run_context *context,
                            unsigned long long failure)
 {

@@ -75,8 +75,7 @@ ls_status ls__cuda_plan(ls__executable *e)
     if (!e->root || !e->place) return LS_ERR_MEMORY;
     ls__graph_liveness(e->graph, may_lie_in, NULL, e->root, e->pieces);
     for (int i = 0; i < e->ntensors; i++) place(e, e->tensors[i]);
-    if (ls__cuda_device()->apart) return LS_OK; /* exact sizes, to find who leaves them */
-    round_up(e);
+    if (!ls__cuda_device()->apart) round_up(e); /* else exact sizes, to find who leaves them */
     e->arena_bytes = ls__memory_plan(e->pieces, e->npieces);
     return e->arena_bytes == SIZE_MAX ? LS_ERR_MEMORY : LS_OK;
 }

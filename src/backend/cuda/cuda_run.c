@@ -133,6 +133,7 @@ static ls_status fetch_all(ls__executable *e, const ls__run_context *context)
 static ls_status run(ls__executable *e, const ls__run_context *context)
 {
     int64_t begin_ns = ls__now_ns();
+    LS_TRY(ls__cuda_check_positions(e, context));
     LS_TRY(ls__cuda_bind(e, context));
     LS_TRY(ls__cuda_mark(e, 0));
     LS_TRY(send_all(e, context));

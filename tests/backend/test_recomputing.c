@@ -131,9 +131,9 @@ static void check(ls_step_fn *step, const ls_field *fields, int blocks, int64_t 
     assert_int_equal(with.count, without.count);
     assert_memory_equal(with.grads, without.grads, (size_t)with.count * sizeof(float));
     assert_int_equal(compare_checksum(&with), compare_checksum(&without));
-    print_message("batch %d: arena %zu bytes, %zu without\n", (int)batch, with.arena_bytes,
-                  without.arena_bytes);
-    assert_true((double)with.arena_bytes < factor * (double)without.arena_bytes);
+    print_message("batch %d: arena %zu bytes, %zu without\n", (int)batch, with.memory,
+                  without.memory);
+    assert_true((double)with.memory < factor * (double)without.memory);
     compare_free(&with);
     compare_free(&without);
     o.stage = LS_STAGE_EVALUATE;
@@ -142,7 +142,7 @@ static void check(ls_step_fn *step, const ls_field *fields, int blocks, int64_t 
     n.recompute = true;
     with = compare_run_backend(&o);
     assert_int_equal(compare_checksum(&with), compare_checksum(&without));
-    assert_int_equal(with.arena_bytes, without.arena_bytes);
+    assert_int_equal(with.memory, without.memory);
     compare_free(&with);
     compare_free(&without);
 }

@@ -109,7 +109,7 @@ static size_t arena_bytes(const attention_case *c, int64_t tokens)
     ls_graph *g;
     assert_ok(ls__graph_build(o.step, o.user, &options, &g));
     assert_ok(compare_backend(1)->compile(g, &e));
-    size_t nbytes = compare_backend(1)->arena_bytes(e);
+    size_t nbytes = compare_memory(e);
     compare_backend(1)->destroy(e);
     ls__graph_destroy(g);
     return nbytes;
