@@ -34,13 +34,13 @@ typedef struct ls__topology {
 ls_status ls__topology_discover(const ls__cpus *cpus, ls__topology *out);
 
 /* GPUs as far as a start needs to know: no library is loaded for it. */
-typedef struct ls__gpus {
+typedef struct ls__gpu_files {
     int count;   /* devices that the driver shows to this process, after CUDA_VISIBLE_DEVICES */
     bool plugin; /* lockstep_cuda.so is there */
     bool sim;    /* lockstep_sim.so is there */
-} ls__gpus;
+} ls__gpu_files;
 /* root: as for ls__cpus_discover, with dev below it. */
-void ls__gpus_discover(const char *root, ls__gpus *out);
+void ls__gpu_files_discover(const char *root, ls__gpu_files *out);
 
 typedef enum ls__device_kind { LS__DEVICE_CPU, LS__DEVICE_GPU, LS__DEVICE_SIM } ls__device_kind;
 
@@ -63,7 +63,7 @@ ls_status ls__devices_plan(const char *spec, int threads, const ls__cpus *cpus,
                            ls__device_plan *out);
 /* The same with these GPUs instead of the machine's. */
 ls_status ls__devices_plan_with(const char *spec, int threads, const ls__cpus *cpus,
-                                const ls__gpus *gpus, ls__device_plan *out);
+                                const ls__gpu_files *gpus, ls__device_plan *out);
 const char *ls__device_kind_name(ls__device_kind kind); /* "cpu": as --devices has it */
 /* The CPUs of a local rank; the whole mask when the plan does not pin. */
 void ls__device_cpus(const ls__device_plan *plan, const ls__cpus *cpus, int local_rank,

@@ -95,7 +95,8 @@ static ls_status check_count(const char *spec, const ls__cpus *cpus, int count)
     return LS_OK;
 }
 
-static ls_status check_gpus(const char *spec, const ls__cpus *cpus, const ls__gpus *gpus, int count)
+static ls_status check_gpus(const char *spec, const ls__cpus *cpus, const ls__gpu_files *gpus,
+                            int count)
 {
     if (gpus->count == 0)
         return ls_fail(LS_ERR_UNSUPPORTED,
@@ -117,7 +118,7 @@ static ls_status check_gpus(const char *spec, const ls__cpus *cpus, const ls__gp
     return LS_OK;
 }
 
-static ls_status check_kind(const char *spec, const ls__cpus *cpus, const ls__gpus *gpus,
+static ls_status check_kind(const char *spec, const ls__cpus *cpus, const ls__gpu_files *gpus,
                             ls__device_kind kind, int count)
 {
     LS_TRY(check_count(spec, cpus, count));
@@ -152,7 +153,7 @@ static void describe_gpus(ls__device_plan *plan)
 }
 
 ls_status ls__devices_plan_with(const char *spec, int threads, const ls__cpus *cpus,
-                                const ls__gpus *gpus, ls__device_plan *out)
+                                const ls__gpu_files *gpus, ls__device_plan *out)
 {
     memset(out, 0, sizeof *out);
     bool gpus_here = gpus->count > 0 && gpus->plugin;
@@ -179,8 +180,8 @@ ls_status ls__devices_plan_with(const char *spec, int threads, const ls__cpus *c
 ls_status ls__devices_plan(const char *spec, int threads, const ls__cpus *cpus,
                            ls__device_plan *out)
 {
-    ls__gpus gpus;
-    ls__gpus_discover("/", &gpus);
+    ls__gpu_files gpus;
+    ls__gpu_files_discover("/", &gpus);
     return ls__devices_plan_with(spec, threads, cpus, &gpus, out);
 }
 

@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
     spec[nbytes] = '\0';
     for (int threads = 0; threads < 9; threads += 4) {
         ls__device_plan plan;
-        const ls__gpus gpus = { .count = threads / 4, .plugin = threads > 4, .sim = true };
+        const ls__gpu_files gpus = { .count = threads / 4, .plugin = threads > 4, .sim = true };
         if (ls__devices_plan_with(spec, threads, &cpus, &gpus, &plan) != LS_OK) {
             if (!ls_error_text()[0]) abort();
             continue;

@@ -41,7 +41,7 @@ static void devices_are_chosen(void **state)
         { 2, 2, "cpu:6", 0, 6, 1, false, "6 CPU devices with 1 thread each", "" },
         { 32, 32, "1024", 0, 1024, 1, false, "1024 CPU devices with 1 thread each", "" },
     };
-    const ls__gpus none = { .count = 0 };
+    const ls__gpu_files none = { .count = 0 };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ls__cpus cpus = machine(3, cases[i].in_mask, cases[i].usable);
         ls__device_plan plan;
@@ -87,7 +87,7 @@ static void wrong_devices_say_what_is_here(void **state)
         { "cpu@0,1", LS_ERR_UNSUPPORTED, "by count only" },
         { "GPU-6e5c41a2", LS_ERR_UNSUPPORTED, "by count only" },
     };
-    const ls__gpus none = { .count = 0 };
+    const ls__gpu_files none = { .count = 0 };
     ls__cpus cpus = machine(0, 2, 2);
     ls__device_plan plan;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
@@ -99,7 +99,7 @@ static void gpus_are_chosen_where_they_are(void **state)
 {
     (void)state;
     static const struct {
-        ls__gpus gpus;
+        ls__gpu_files gpus;
         const char *spec;
         ls__device_kind kind;
         int count; /* 0 = refused */
@@ -152,8 +152,8 @@ static void gpus_are_counted(void **state)
     };
     char root[] = "/tmp/lockstep-gpus-XXXXXX", path[256];
     assert_non_null(mkdtemp(root));
-    ls__gpus gpus;
-    ls__gpus_discover(root, &gpus);
+    ls__gpu_files gpus;
+    ls__gpu_files_discover(root, &gpus);
     assert_int_equal(gpus.count, 0);
     snprintf(path, sizeof path, "%s/dev", root);
     assert_int_equal(mkdir(path, 0700), 0);
@@ -166,7 +166,7 @@ static void gpus_are_counted(void **state)
             setenv("CUDA_VISIBLE_DEVICES", cases[i].visible, 1);
         else
             unsetenv("CUDA_VISIBLE_DEVICES");
-        ls__gpus_discover(root, &gpus);
+        ls__gpu_files_discover(root, &gpus);
         assert_int_equal(gpus.count, cases[i].count);
     }
     unsetenv("CUDA_VISIBLE_DEVICES");

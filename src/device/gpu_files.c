@@ -44,11 +44,11 @@ static int count_visible(const char *list)
     return count;
 }
 
-void ls__gpus_discover(const char *root, ls__gpus *out)
+void ls__gpu_files_discover(const char *root, ls__gpu_files *out)
 {
     char path[LS_PATH_MAX];
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    *out = (ls__gpus) { .count = count_files(root) };
+    *out = (ls__gpu_files) { .count = count_files(root) };
     if (visible && count_visible(visible) < out->count) out->count = count_visible(visible);
     out->plugin = ls__plugin_find("cuda", path) == LS_OK;
     out->sim = ls__plugin_find("sim", path) == LS_OK;
