@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-__thread sim_here *ls__sim_here __attribute__((tls_model("initial-exec")));
+__thread sim_here *ls__sim_here __attribute__((visibility("hidden")));
 
 /* --- the thread sanitizer: every simulated thread is a thread of its own --- */
 #ifdef LS_SIM_TSAN

@@ -23,9 +23,9 @@ typedef struct sim_here {
     void *dynamic_shared;       /* the block's */
 } sim_here;
 
-/* Of the OS thread: the simulated thread that it runs now; NULL = none. Initial-exec: read at every
- * use of threadIdx, and small enough for what the loader keeps free. */
-extern __thread sim_here *ls__sim_here __attribute__((tls_model("initial-exec")));
+/* Of the OS thread: the simulated thread that it runs now; NULL = none. It cannot be initial-exec:
+ * that would ask the loader to keep all __shared__ variables of all kernels in every thread. */
+extern __thread sim_here *ls__sim_here __attribute__((visibility("hidden")));
 
 typedef enum sim_warp_op {
     SIM_WARP_SYNC,    /* orders memory; no value */
