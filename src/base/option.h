@@ -63,6 +63,8 @@ bool ls__options_misspelt(const ls__options *o, const char *entry, char out[LS__
 /* "500" -> steps, "0.5epoch", "10min" ("30s", "2h"), "none". */
 bool ls__every_parse(const char *text, ls_every *out);
 void ls__every_text(ls_every every, char out[32]);
+/* "300", "30s", "5min" -> seconds. */
+bool ls__duration_parse(const char *text, double *seconds);
 /* The closest of names (NULL-ended) to text, for "did you mean"; NULL when none is close. */
 const char *ls__suggest(const char *text, const char *const *names);
 

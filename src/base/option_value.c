@@ -56,7 +56,7 @@ static bool read_time_unit(const char *word, double *factor)
 }
 
 /* "300", "30s", "5min" -> seconds. */
-static bool read_duration(const char *text, double *seconds)
+bool ls__duration_parse(const char *text, double *seconds)
 {
     const char *word;
     double factor = 1;
@@ -174,7 +174,7 @@ static ls_status parse_double(const ls__option_row *row, const char *as_given, c
 static ls_status parse_duration(const ls__option_row *row, const char *as_given, const char *text,
                                 ls__option_value *out)
 {
-    if (!read_duration(text, &out->d))
+    if (!ls__duration_parse(text, &out->d))
         return fail_value(row, as_given, text, "a time such as 300, 30s, 5min, 2h");
     if (!in_range(row, out->d)) return fail_range(row, as_given, text, out->d);
     return LS_OK;

@@ -22,14 +22,14 @@ static void become_rank(const ls__child_options *o, pid_t parent)
     if (dup2(o->null_fd, STDIN_FILENO) < 0 || dup2(o->out_fd, STDOUT_FILENO) < 0 ||
         dup2(o->err_fd, STDERR_FILENO) < 0)
         return;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < o->nkeep; i++)
         if (fcntl(o->keep[i], F_SETFD, 0) != 0) return;
     if (o->cpus) sched_setaffinity(0, sizeof *o->cpus, o->cpus); /* a wish; it may be refused */
     setrlimit(RLIMIT_NOFILE, o->files);
     struct sigaction plain = { .sa_handler = SIG_DFL };
     sigaction(SIGPIPE, &plain, NULL);
     sigprocmask(SIG_SETMASK, o->mask, NULL);
-    execve("/proc/self/exe", o->argv, o->envp);
+    execve(o->path ? o->path : "/proc/self/exe", o->argv, o->envp);
 }
 
 ls_status ls__child_start(const ls__child_options *options, ls__child *out)
@@ -60,7 +60,9 @@ ls_status ls__child_start(const ls__child_options *options, ls__child *out)
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
         errno = error;
-        return ls__fail_errno(LS_ERR_INTERNAL, "cannot start a rank");
+        if (!options->path) return ls__fail_errno(LS_ERR_INTERNAL, "cannot start a rank");
+        out->exit_code = error == ENOENT ? 127 : 126;
+        return ls__fail_errno(LS_ERR_CONFIG, "cannot execute %s", options->path);
     }
     out->pid = pid;
     return LS_OK;

@@ -10,10 +10,11 @@
 #include <lockstep/base.h>
 
 typedef struct ls__child_options {
-    char *const *argv; /* of /proc/self/exe */
+    const char *path; /* of the program; NULL = this one once more */
+    char *const *argv;
     char *const *envp;
     int null_fd, out_fd, err_fd; /* become 0, 1, 2 */
-    int keep[3];                 /* descriptors that stay open under their numbers */
+    int keep[3], nkeep;          /* descriptors that stay open under their numbers */
     const cpu_set_t *cpus;       /* NULL = as the parent */
     const sigset_t *mask;        /* signals blocked in the child */
     const struct rlimit *files;  /* limit of open files in the child */
@@ -26,8 +27,8 @@ typedef struct ls__child {
     int exit_code, signal; /* one of them, when ended */
 } ls__child;
 
-/* Starts this program once more: in its own process group, killed by the kernel when the calling
- * thread dies. */
+/* Starts a program in its own process group, killed by the kernel when the calling thread dies. On
+ * failure *out has exit_code 126 when the program cannot be executed, 127 when it is not there. */
 ls_status ls__child_start(const ls__child_options *options, ls__child *out);
 /* After pid_fd is readable: reads how it ended. */
 void ls__child_read_end(ls__child *child);

@@ -58,7 +58,8 @@ typedef struct sink {
 struct ls__output {
     int size, epoll_fd;
     bool has_folder, warned;
-    rank_output *ranks; /* (size) */
+    const unsigned char *shown; /* (size); NULL = as ever */
+    rank_output *ranks;         /* (size) */
     sink sinks[2];
     struct {
         uint64_t hash;
@@ -110,6 +111,16 @@ void ls__output_destroy(ls__output *o)
     if (o->epoll_fd >= 0) close(o->epoll_fd);
     ls__free(o->ranks);
     ls__free(o);
+}
+
+void ls__output_set_shown(ls__output *o, const unsigned char *shown)
+{
+    o->shown = shown;
+}
+
+static bool is_shown(const ls__output *o, int rank, int which)
+{
+    return o->shown ? o->shown[rank] >> which & 1 : rank == 0 || which == 1;
 }
 
 int ls__output_fd(const ls__output *o)
@@ -268,7 +279,7 @@ static void pause_streams(ls__output *o)
     for (int r = 0; r < o->size; r++) {
         for (int i = 0; i < 2; i++) {
             stream *s = &o->ranks[r].streams[i];
-            if (s->fd < 0 || s->paused == full || (r > 0 && i == 0)) continue;
+            if (s->fd < 0 || s->paused == full || !is_shown(o, r, i)) continue;
             struct epoll_event event = { .events = full ? 0 : EPOLLIN, .data.u64 = tag_of(r, i) };
             epoll_ctl(o->epoll_fd, EPOLL_CTL_MOD, s->fd, &event);
             s->paused = full;
@@ -313,7 +324,7 @@ static bool said_by_another(ls__output *o, int r, const char *text, size_t nbyte
 static void show(ls__output *o, int r, int which, const char *line, size_t nbytes)
 {
     sink *s = &o->sinks[which];
-    if (s->broken || (r > 0 && which == 0)) return;
+    if (s->broken || !is_shown(o, r, which)) return;
     size_t whole = nbytes;
     const char *text = visible(line, &nbytes);
     if (which == 1 && said_by_another(o, r, text, nbytes)) return;

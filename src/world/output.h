@@ -11,6 +11,9 @@ void ls__output_destroy(ls__output *output);
 int ls__output_fd(const ls__output *output); /* readable when there is work */
 void ls__output_serve(ls__output *output);
 
+/* What is shown of each rank: bit 0 stdout, bit 1 stderr; borrowed. Otherwise all of rank 0, and of
+ * the others stderr. */
+void ls__output_set_shown(ls__output *output, const unsigned char *shown);
 /* The reading ends of a rank's stdout and stderr; taken over, also on failure. */
 ls_status ls__output_attach(ls__output *output, int rank, int out_fd, int err_fd);
 /* The job starts again: last lines are forgotten, files go on. */

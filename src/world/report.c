@@ -87,7 +87,7 @@ ls__verdict ls__report_verdict(const ls__end *end)
     case LS__END_STOPPED:
         return end->signal == SIGUSR1 ? LS__VERDICT_PREEMPTED : LS__VERDICT_STOPPED;
     case LS__END_EXIT:
-        return verdict_of_code(end->exit_code);
+        return end->foreign ? LS__VERDICT_FAILED : verdict_of_code(end->exit_code);
     case LS__END_SIGNAL:
     case LS__END_GRACE_OVER:
     case LS__END_SECOND:
@@ -96,6 +96,8 @@ ls__verdict ls__report_verdict(const ls__end *end)
         return verdict_of_status(end->status, end->joining);
     case LS__END_LOST:
         return LS__VERDICT_NODE_LOST;
+    case LS__END_HUNG:
+        return LS__VERDICT_HUNG;
     default:
         return LS__VERDICT_FAILED;
     }
@@ -107,7 +109,7 @@ int ls__report_exit_code(const ls__end *end)
     case LS__END_FINISHED:
         return 0;
     case LS__END_STOPPED:
-        return end->signal == SIGINT ? 130 : 75;
+        return end->foreign ? end->exit_code : end->signal == SIGINT ? 130 : 75;
     case LS__END_EXIT:
         return end->exit_code;
     case LS__END_SIGNAL:
@@ -118,6 +120,8 @@ int ls__report_exit_code(const ls__end *end)
         return end->exit_code != 0 ? end->exit_code : ls__exit_code(end->status);
     case LS__END_LOST:
         return 69;
+    case LS__END_HUNG:
+        return 124;
     default:
         return 1;
     }
@@ -143,7 +147,8 @@ static void whole_job_text(const ls__report *report, char *out)
                  report->size, report->size == 1 ? "" : "s");
         break;
     case LS__END_STOPPED:
-        snprintf(out, LS__REPORT_TEXT, "stopped by %s%s; everything is saved", name, step);
+        snprintf(out, LS__REPORT_TEXT, "stopped by %s%s%s", name, step,
+                 end->foreign ? "" : "; everything is saved");
         break;
     case LS__END_SECOND:
         snprintf(out, LS__REPORT_TEXT, "a second %s ended the job at once%s", name, step);
@@ -166,14 +171,23 @@ static bool names_rank(const ls__report *report)
            (report->step >= 0 || ls__report_verdict(&report->end) != LS__VERDICT_USAGE);
 }
 
+/* "rank 3"; of a program without the library with what helps to find it. */
+static void name_rank(const ls__report *report, char out[384])
+{
+    const ls__end *end = &report->end;
+    char host[256] = "";
+    int n = report->size > 1 ? snprintf(out, 384, "rank %d", end->rank)
+                             : snprintf(out, 384, "the program");
+    if (!end->foreign) return;
+    gethostname(host, sizeof host - 1);
+    snprintf(out + n, 384 - (size_t)n, " (host %s, process %d)", host, end->pid);
+}
+
 void ls__report_text(const ls__report *report, char out[LS__REPORT_TEXT])
 {
     const ls__end *end = &report->end;
-    char who[48], step[48], name[32];
-    if (report->size > 1)
-        snprintf(who, sizeof who, "rank %d", end->rank);
-    else
-        snprintf(who, sizeof who, "the program");
+    char who[384], step[48], name[32];
+    name_rank(report, who);
     at_step(report, step);
     ls__signal_name(end->signal, name);
     if (end->rank < 0) {
@@ -184,7 +198,11 @@ void ls__report_text(const ls__report *report, char out[LS__REPORT_TEXT])
         snprintf(out, LS__REPORT_TEXT, "%s was killed by %s (signal %d)%s", who, name, end->signal,
                  step);
     } else if (end->kind == LS__END_EXIT) {
-        snprintf(out, LS__REPORT_TEXT, "%s exited with code %d%s", who, end->exit_code, step);
+        snprintf(out, LS__REPORT_TEXT, "%s exited with code %d%s%s%s", who, end->exit_code, step,
+                 end->said[0] ? ": " : "", end->said);
+    } else if (end->kind == LS__END_HUNG) {
+        snprintf(out, LS__REPORT_TEXT, "%s gave no sign of life for %g s%s and was killed", who,
+                 end->grace, step);
     } else if (end->kind == LS__END_EARLY) {
         snprintf(out, LS__REPORT_TEXT, "%s exited with code 0%s, but without ls_world_finish", who,
                  step);
@@ -206,7 +224,9 @@ void ls__report_hint(const ls__report *report, char out[512])
     ls__verdict verdict = ls__report_verdict(&report->end);
     out[0] = '\0';
     if (report->end.out_of_memory) { /* of others the text says what to do */
-        snprintf(out, 512, "fewer devices or a smaller --batch-size need less memory");
+        snprintf(out, 512, "fewer %s need less memory",
+                 report->end.foreign ? "processes (--nproc-per-node) or a smaller batch"
+                                     : "devices or a smaller --batch-size");
     } else if (verdict == LS__VERDICT_SIGNALLED || verdict == LS__VERDICT_FAILED ||
                verdict == LS__VERDICT_NODE_LOST || verdict == LS__VERDICT_HUNG ||
                verdict == LS__VERDICT_STOPPED || verdict == LS__VERDICT_PREEMPTED) {

@@ -45,6 +45,7 @@ typedef enum ls__end_kind {
     LS__END_LOST,       /* its connection ended; pid, if known */
     LS__END_GRACE_OVER, /* asked to stop by signal, did not */
     LS__END_SECOND,     /* a second signal */
+    LS__END_HUNG,       /* no sign of life; killed by us after grace seconds */
 } ls__end_kind;
 
 typedef struct ls__end {
@@ -53,6 +54,7 @@ typedef struct ls__end {
     int exit_code, signal, pid;
     ls_status status;
     bool joining;       /* before all ranks had come together */
+    bool foreign;       /* a program without the library: its codes mean what it likes */
     bool out_of_memory; /* the kernel says that it killed for lack of memory */
     double grace;       /* seconds */
     char said[2048];

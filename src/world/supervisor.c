@@ -1,7 +1,6 @@
 /* The supervisor. One thread, one epoll set: exits come by pidfd, signals by signalfd, the ranks'
  * words by socket pairs and their output by pipes, so nothing is polled and an idle job costs
- * nothing. Ranks are not reaped before the job's end: until then their process ids cannot become
- * somebody else's, and killing a group cannot hit a stranger. Expected: 1 to 1,024 ranks. */
+ * nothing. Expected: 1 to 1,024 ranks. */
 #include "world/supervisor.h"
 
 #include <errno.h>
@@ -11,10 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -22,7 +19,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "world/child.h"
+#include "world/crew.h"
 #include "world/job.h"
 #include "world/oom.h"
 #include "world/output.h"
@@ -34,95 +31,41 @@ static const double kill_after = 1.0;    /* seconds from the first failure */
 static const double give_up_after = 5.0; /* seconds that a killed process may take to go */
 static const double drain_seconds = 5.0; /* for a slow reader of a job that failed */
 
-enum { TAG_SIGNALS = 1 << 20, TAG_SERVER, TAG_OUTPUT }; /* below: ranks */
+enum { TAG_SERVER = LS__CREW_TAGS, TAG_OUTPUT };
 
 typedef struct supervisor {
     const ls__launch *launch;
     int size;
     char **argv;
-    int epoll_fd, signal_fd, null_fd;
+    ls__crew crew;
     sigset_t mask_of_ranks;
-    struct rlimit files_before;
-    ls__pids strangers; /* children that this process had before */
     ls__output *output;
     int restarts;
 
     ls__job job; /* of the current start */
-    ls__child *children;
-    int alive;
     bool killed;
     double killed_at;
     int64_t oom_kills; /* before the ranks started */
 } supervisor;
 
-static void watch(supervisor *s, int fd, uint64_t tag, ls_status *status)
-{
-    struct epoll_event event = { .events = EPOLLIN, .data.u64 = tag };
-    if (*status == LS_OK && epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0)
-        *status = ls__fail_errno(LS_ERR_INTERNAL, "epoll_ctl");
-}
-
-/* Each rank takes four descriptors here. */
-static void raise_file_limit(supervisor *s)
-{
-    getrlimit(RLIMIT_NOFILE, &s->files_before);
-    struct rlimit more = s->files_before;
-    rlim_t need = (rlim_t)s->size * 6 + 64;
-    if (more.rlim_cur >= need) return;
-    more.rlim_cur = need < more.rlim_max ? need : more.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &more);
-}
-
-static ls_status take_signals(supervisor *s)
-{
-    static const int numbers[] = { SIGTERM, SIGINT, SIGUSR1, SIGCHLD, SIGTSTP, SIGCONT };
-    sigset_t mask;
-    sigemptyset(&mask);
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        signal(numbers[i], SIG_DFL); /* an ignored one would never come, or reap children */
-        sigaddset(&mask, numbers[i]);
-    }
-    signal(SIGPIPE, SIG_IGN);
-    sigprocmask(SIG_BLOCK, &mask, &s->mask_of_ranks);
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-        sigdelset(&s->mask_of_ranks, numbers[i]);
-    /* A rank that is asked to stop before it has handlers shall not die of it. */
-    for (int i = 0; i < LS__SIGNALS; i++) sigaddset(&s->mask_of_ranks, ls__signals[i]);
-    s->signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
-    return s->signal_fd >= 0 ? LS_OK : ls__fail_errno(LS_ERR_INTERNAL, "signalfd");
-}
-
 static ls_status prepare(supervisor *s)
 {
-    ls_status status = LS_OK;
-    raise_file_limit(s);
+    static const int signals[] = { SIGTERM, SIGINT, SIGUSR1, SIGCHLD, SIGTSTP, SIGCONT };
     s->argv = ls__command_line();
-    s->children = ls__alloc((size_t)s->size, sizeof *s->children);
-    if (!s->argv || !s->children) return LS_ERR_MEMORY;
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
-    siginfo_t info;
-    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0) /* rare: exec by a shell */
-        LS_TRY(ls__children_list(&s->strangers));
-    LS_TRY(take_signals(s));
-    s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    s->null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (s->epoll_fd < 0 || s->null_fd < 0)
-        return ls__fail_errno(LS_ERR_INTERNAL, "cannot open /dev/null");
+    if (!s->argv) return LS_ERR_MEMORY;
+    LS_TRY(ls__crew_begin(&s->crew, s->size, signals, sizeof signals / sizeof signals[0]));
+    /* A rank that is asked to stop before it has handlers shall not die of it. */
+    s->mask_of_ranks = s->crew.mask_before;
+    for (int i = 0; i < LS__SIGNALS; i++) sigaddset(&s->mask_of_ranks, ls__signals[i]);
     LS_TRY(ls__output_create(s->size, &s->output));
-    watch(s, s->signal_fd, TAG_SIGNALS, &status);
-    watch(s, ls__output_fd(s->output), TAG_OUTPUT, &status);
-    return status;
+    return ls__crew_watch(&s->crew, ls__output_fd(s->output), TAG_OUTPUT);
 }
 
 static void release(supervisor *s)
 {
     ls__output_destroy(s->output);
-    ls__pids_free(&s->strangers);
     ls__command_line_free(s->argv);
-    ls__free(s->children);
-    if (s->signal_fd >= 0) close(s->signal_fd);
-    if (s->epoll_fd >= 0) close(s->epoll_fd);
-    if (s->null_fd >= 0) close(s->null_fd);
+    ls__crew_end(&s->crew);
 }
 
 /* The environment of a rank: ours with the variables for OpenMP, and its place behind the last. */
@@ -137,7 +80,7 @@ static char **make_environment(char *place)
     return envp;
 }
 
-static ls_status start_process(supervisor *s, int rank, int socket_fd, int out_fd, int err_fd)
+static ls_status start_process(supervisor *s, int rank, int socket_fd, int *out, int *err)
 {
     const ls__launch *launch = s->launch;
     ls__place place = { .by = LS__STARTED_BY_US,
@@ -157,17 +100,15 @@ static ls_status start_process(supervisor *s, int rank, int socket_fd, int out_f
     char **envp = variable ? make_environment(variable) : NULL;
     ls_status status = LS_ERR_MEMORY;
     if (envp)
-        status = ls__child_start(
+        status = ls__crew_start(
+            &s->crew, rank,
             &(ls__child_options) { .argv = s->argv,
                                    .envp = envp,
-                                   .null_fd = s->null_fd,
-                                   .out_fd = out_fd,
-                                   .err_fd = err_fd,
                                    .keep = { socket_fd, place.memory_fd, place.board_fd },
+                                   .nkeep = 3,
                                    .cpus = launch->plan.pin ? &cpus : NULL,
-                                   .mask = &s->mask_of_ranks,
-                                   .files = &s->files_before },
-            &s->children[rank]);
+                                   .mask = &s->mask_of_ranks },
+            out, err);
     ls__free(envp);
     ls__free(variable);
     return status;
@@ -175,36 +116,20 @@ static ls_status start_process(supervisor *s, int rank, int socket_fd, int out_f
 
 static ls_status start_rank(supervisor *s, int rank)
 {
-    int pair[2] = { -1, -1 }, out[2] = { -1, -1 }, err[2] = { -1, -1 };
-    ls_status status = LS_OK;
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0 ||
-        pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0)
-        status = ls__fail_errno(LS_ERR_MEMORY, "cannot start rank %d of %d", rank, s->size);
-    if (status == LS_OK) status = start_process(s, rank, pair[1], out[1], err[1]);
-    if (status == LS_OK) {
-        status = ls__output_attach(s->output, rank, out[0], err[0]);
-        out[0] = err[0] = -1;
-    }
-    if (status == LS_OK) {
-        status = ls__server_add(s->job.server, pair[0], rank);
-        pair[0] = -1;
-        s->alive++;
-        watch(s, s->children[rank].pid_fd, (uint64_t)rank, &status);
-    }
-    int fds[6] = { pair[0], pair[1], out[0], out[1], err[0], err[1] };
-    for (int i = 0; i < 6; i++)
-        if (fds[i] >= 0) close(fds[i]);
+    int pair[2], out, err;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+        return ls__fail_errno(LS_ERR_MEMORY, "cannot start rank %d of %d", rank, s->size);
+    ls_status status = start_process(s, rank, pair[1], &out, &err);
+    close(pair[1]);
+    if (status == LS_OK) status = ls__output_attach(s->output, rank, out, err);
+    if (status == LS_OK) return ls__server_add(s->job.server, pair[0], rank);
+    close(pair[0]);
     return status;
-}
-
-static void signal_all(supervisor *s, int number)
-{
-    for (int r = 0; r < s->size; r++) ls__child_signal(&s->children[r], number);
 }
 
 static void kill_all(supervisor *s)
 {
-    signal_all(s, SIGKILL);
+    ls__crew_signal(&s->crew, SIGKILL);
     s->killed = true;
     s->killed_at = ls__now();
 }
@@ -224,11 +149,8 @@ static void on_closed(void *user, int rank)
 
 static void read_end_of(supervisor *s, int rank)
 {
-    ls__child *child = &s->children[rank];
-    ls__child_read_end(child);
-    if (!child->ended) return;
-    epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, child->pid_fd, NULL);
-    s->alive--;
+    const ls__child *child = &s->crew.children[rank];
+    if (!ls__crew_ended(&s->crew, rank)) return;
     ls__server_drain(s->job.server, rank); /* its last words come before its end */
     bool oom = child->signal == SIGKILL && !s->killed && s->oom_kills >= 0 &&
                ls__oom_kills("") > s->oom_kills;
@@ -239,14 +161,14 @@ static void take_signal(supervisor *s, int number)
 {
     switch (number) {
     case SIGTSTP:
-        signal_all(s, SIGTSTP);
+        ls__crew_signal(&s->crew, SIGTSTP);
         raise(SIGSTOP); /* here until somebody continues us; SIGCONT follows */
         break;
     case SIGCONT:
-        signal_all(s, SIGCONT);
+        ls__crew_signal(&s->crew, SIGCONT);
         break;
     case SIGCHLD:
-        ls__children_reap(s->children, s->size);
+        ls__crew_reap(&s->crew);
         break;
     default:
         ls__job_request_stop(&s->job, number);
@@ -256,7 +178,7 @@ static void take_signal(supervisor *s, int number)
 static void read_signals(supervisor *s)
 {
     struct signalfd_siginfo info;
-    while (read(s->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
+    while (read(s->crew.signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
         take_signal(s, (int)info.ssi_signo);
 }
 
@@ -284,12 +206,12 @@ static int next_wait(const supervisor *s)
 
 static void watch_ranks(supervisor *s)
 {
-    while (s->alive > 0) {
+    while (s->crew.alive > 0) {
         struct epoll_event events[64];
-        int n = epoll_wait(s->epoll_fd, events, 64, next_wait(s));
+        int n = epoll_wait(s->crew.epoll_fd, events, 64, next_wait(s));
         for (int i = 0; i < n; i++) {
             uint64_t tag = events[i].data.u64;
-            if (tag == TAG_SIGNALS)
+            if (tag == LS__CREW_SIGNALS)
                 read_signals(s);
             else if (tag == TAG_SERVER)
                 ls__server_serve(s->job.server);
@@ -303,35 +225,22 @@ static void watch_ranks(supervisor *s)
     }
 }
 
-/* Nothing of this start survives: groups, then what left its group. */
-static void clear_away(supervisor *s)
-{
-    for (int r = 0; r < s->size; r++) ls__child_reap(&s->children[r]);
-    int left = ls__children_kill(&s->strangers, give_up_after);
-    if (left > 0)
-        ls__log(LS__LOG_ERROR, "%d process%s of the job cannot be killed (waiting for a device?)",
-                left, left == 1 ? "" : "es");
-    s->alive = 0;
-}
-
 /* One start of the whole job, until no process of it is left. */
 static ls_status run_once(supervisor *s)
 {
     ls__server_hooks hooks = { .user = s, .frame = on_frame, .closed = on_closed };
     s->killed = false;
-    s->alive = 0;
-    for (int r = 0; r < s->size; r++) s->children[r] = (ls__child) { .pid_fd = -1 };
+    ls__crew_reset(&s->crew);
     s->oom_kills = ls__oom_kills("");
     LS_TRY(ls__job_begin(&s->job, s->size, s->launch->grace, &hooks));
     s->job.njoined = s->size;
-    ls_status status = LS_OK;
-    watch(s, ls__server_fd(s->job.server), TAG_SERVER, &status);
+    ls_status status = ls__crew_watch(&s->crew, ls__server_fd(s->job.server), TAG_SERVER);
     for (int r = 0; r < s->size && status == LS_OK; r++) status = start_rank(s, r);
     if (status == LS_OK)
         watch_ranks(s);
     else
         kill_all(s);
-    clear_away(s);
+    ls__crew_clear(&s->crew, give_up_after);
     return status;
 }
 
@@ -426,7 +335,7 @@ static ls_status run_job(supervisor *s, int *exit_code)
     /* Results are waited for as a lone program would wait for their reader; a signal ends that. */
     bool well = ls__report_exit_code(&s->job.end) == 0;
     read_signals(s);
-    ls__output_drain(s->output, well ? -1 : drain_seconds, s->signal_fd);
+    ls__output_drain(s->output, well ? -1 : drain_seconds, s->crew.signal_fd);
     int error = ls__output_error(s->output);
     if (well && error) {
         s->job.end = (ls__end) { .kind = LS__END_STATUS, .rank = -1, .status = LS_ERR_IO };
@@ -439,9 +348,8 @@ static ls_status run_job(supervisor *s, int *exit_code)
 
 ls_status ls__supervise(const ls__launch *launch, int *exit_code)
 {
-    supervisor s = {
-        .launch = launch, .size = launch->plan.count, .epoll_fd = -1, .signal_fd = -1, .null_fd = -1
-    };
+    supervisor s = { .launch = launch, .size = launch->plan.count };
+    s.crew.epoll_fd = s.crew.signal_fd = s.crew.null_fd = -1;
     ls__variable variables[LS__OPENMP_VARIABLES];
     ls__openmp_variables(launch->plan.threads, launch->crowded, variables);
     for (int i = 0; i < LS__OPENMP_VARIABLES; i++) setenv(variables[i].name, variables[i].value, 1);
