@@ -16,6 +16,7 @@ int ls_cli_train_gpt(int argc, char **argv);
 int ls_cli_train_table(int argc, char **argv);
 int ls_cli_eval(int argc, char **argv);
 int ls_cli_generate(int argc, char **argv);
+int ls_cli_run_program(int argc, char **argv);
 int ls_cli_devices(int argc, char **argv);
 int ls_cli_bench_comm(int argc, char **argv);
 int ls_cli_checkpoint_show(int argc, char **argv);

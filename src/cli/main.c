@@ -18,6 +18,7 @@ static const command commands[] = {
     { { "train", "image" }, ls_cli_train_image, "train an image classifier" },
     { { "train", "gpt" }, ls_cli_train_gpt, "train a language model on text" },
     { { "train", "table" }, ls_cli_train_table, "predict a column of a CSV file" },
+    { { "run", NULL }, ls_cli_run_program, "start any program, one process per device" },
     { { "generate", NULL }, ls_cli_generate, "let a language model write" },
     { { "eval", NULL }, ls_cli_eval, "evaluate a run's model on data, each sample once" },
     { { "devices", NULL }, ls_cli_devices, "what can compute here, and what --devices takes" },

@@ -2,7 +2,7 @@
 # A room may include only rooms above it in the house's list; file names are unique in the repository.
 set -eu
 cd "$LS_SOURCE_DIR"
-rooms="base device comm world graph backend nn optim data metric checkpoint record run trainer recipe cli"
+rooms="base device comm world graph backend nn optim data metric checkpoint record run trainer recipe launch cli"
 bad=0
 above=" "
 for room in $rooms; do

@@ -1,0 +1,135 @@
+/* Launch: starts any program, one process per device of this machine, with the variables that
+ * frameworks look for, and watches it to its end.
+ *
+ *     words of the command line --ls__launcher_split--> our flags | the program's words
+ *     flags, variables          --ls__launcher_plan---> what will be started: all of --dry-run
+ *     plan                      --ls__launcher_run----> exit code
+ *
+ * The programs need not know of us, so nothing here may rely on their help: a rank is an exit code,
+ * two streams, and files that it may or may not write. */
+#ifndef LS_LAUNCH_LAUNCHER_H
+#define LS_LAUNCH_LAUNCHER_H
+
+#include <lockstep/world.h>
+
+#include "base/json.h"
+#include "base/option.h"
+#include "device/device.h"
+
+/* --- the command line --- */
+
+/* What the flags of the launcher's own say. NULL = not given. */
+typedef struct ls__launcher_flags {
+    const char *nproc_per_node, *nnodes, *node_rank, *master_addr, *master_port, *rdzv_id, *role;
+    const char *log_dir, *tee, *redirects, *local_ranks_filter;
+    bool standalone, module, no_python, dry_run;
+    ls_flag table[24]; /* of all of them, for the option table */
+} ls__launcher_flags;
+
+typedef struct ls__launcher_words {
+    int nflags;
+    char **flags;    /* (nflags) argv[0] and our flags, spelt as the table has them; NULL-ended */
+    char **program;  /* the program's words, NULL-ended; borrowed from argv */
+    char *variables; /* PET_* that count: "PET_NNODES=1, PET_...", for messages; "" = none */
+} ls__launcher_words;
+
+/* The flags of ours that the launcher shares with other programs; NULL-ended. */
+extern const char *const ls__launcher_shared_flags[];
+
+/* Flags with nothing given, their table pointing into them. */
+void ls__launcher_flags_init(ls__launcher_flags *flags);
+/* Cuts the line where the program begins: at the first word that is no flag, or behind "--". Takes in
+ * torchrun's spellings (--nproc_per_node, -m, -r, -t) and its PET_* variables. Flags that cannot
+ * work here are LS_ERR_CONFIG with the reason. */
+ls_status ls__launcher_split(int argc, char **argv, const ls__launcher_flags *flags,
+                             ls__launcher_words *out);
+void ls__launcher_words_free(ls__launcher_words *words);
+
+/* --- the plan --- */
+
+enum { LS__SHOW_STDOUT = 1, LS__SHOW_STDERR = 2 };
+
+typedef struct ls__launcher_plan {
+    char path[LS_PATH_MAX]; /* what is executed */
+    char **argv;            /* NULL-ended; words borrowed from the command line */
+    ls__cpus cpus;
+    ls__device_plan devices; /* .threads: of OMP_NUM_THREADS */
+    int size;                /* ranks */
+    bool own_threads;        /* OMP_NUM_THREADS was there already, and stays */
+    char host[256];
+    char master_addr[256];
+    int master_port; /* 0 = any free one, found when the job starts */
+    char run_id[256], role[64];
+    char name[256]; /* of the run; "" = made up when the job starts */
+    bool named;     /* by the user: then its folder must work */
+    char runs_dir[LS_PATH_MAX];
+    char log_dir[LS_PATH_MAX]; /* "" = in the run's folder */
+    bool no_logs;
+    int max_restarts;
+    double grace; /* seconds; -1 = none */
+    bool json;
+    char report[LS_PATH_MAX]; /* absolute; "" = none */
+    unsigned char *shown;     /* (size) LS__SHOW_STDOUT | LS__SHOW_STDERR: what is on our streams */
+    double started;           /* ls__now() scale */
+} ls__launcher_plan;
+
+/* *exit_code: of main when it fails: 126 and 127 for a program that cannot be executed, else the
+ * status's. */
+ls_status ls__launcher_plan_make(const ls__launcher_flags *flags, const ls__options *options,
+                                 const ls__launcher_words *words, ls__launcher_plan *out,
+                                 int *exit_code);
+void ls__launcher_plan_free(ls__launcher_plan *plan);
+
+/* Resolves the program: its path and words, with an interpreter before a Python file or module. */
+ls_status ls__launcher_program(const ls__launcher_flags *flags, char **words,
+                               ls__launcher_plan *out, int *exit_code);
+/* Which streams of which ranks are shown, by --tee, --redirects and --local-ranks-filter. */
+ls_status ls__launcher_shown(const ls__launcher_flags *flags, int size, unsigned char *shown);
+/* A whole number in [low, high], or an error that names the flag. */
+ls_status ls__launcher_number(const char *flag, const char *text, int low, int high, int *out);
+
+/* --dry-run. */
+ls_status ls__launcher_show(const ls__launcher_plan *plan);
+json_t *ls__launcher_json(const ls__launcher_plan *plan);
+
+/* --- the environment of a rank --- */
+
+typedef struct ls__rank_variables {
+    int nset;
+    char **set;  /* (nset) "NAME=value" that the launcher sets for this rank */
+    char **envp; /* NULL-ended: what is inherited, then set; borrowed from both */
+} ls__rank_variables;
+
+/* What a start of the job adds to the plan. */
+typedef struct ls__launcher_start {
+    int restarts;
+    int port;
+    const char *folder; /* of the job's own files (error files); NULL = a dry run */
+} ls__launcher_start;
+
+ls_status ls__rank_variables_make(const ls__launcher_plan *plan, const ls__launcher_start *start,
+                                  int rank, ls__rank_variables *out);
+void ls__rank_variables_free(ls__rank_variables *variables);
+/* Whether an inherited variable ("NAME=value") is another launcher's word about another rank. */
+bool ls__launcher_scrubs(const char *entry);
+/* Path of a rank's TORCHELASTIC_ERROR_FILE. */
+void ls__rank_error_path(const char *folder, int rank, char out[LS_PATH_MAX]);
+/* What Python's error file says, in one line; "" when there is nothing (readable). */
+void ls__rank_error_read(const char *folder, int rank, char *out, size_t nbytes);
+
+/* --- the job --- */
+
+/* A port nobody else gets: bound, not listening, until somebody with SO_REUSEADDR listens on it.
+ * *port 0 = any free one. */
+ls_status ls__master_port_hold(int *port, int *fd);
+
+/* Runs the job and returns main's exit code; no process of it is left. Process: one thread. */
+int ls__launcher_run(ls__launcher_plan *plan);
+
+/* The part of it that a guardian watches: ranks are its children. guardian_fd: a pidfd of the guardian.
+ * folder: for the job's own files. */
+int ls__launcher_supervise(const ls__launcher_plan *plan, int guardian_fd, const char *folder);
+/* Runs work in a child and makes sure that none of its descendants survives it, however it ends. */
+int ls__guard(int (*work)(void *user, int guardian_fd), void *user);
+
+#endif

@@ -1,0 +1,222 @@
+/* From flags to a plan in which nothing is left to guess, so that --dry-run can show all of it.
+ * Contradictions are refused with both values rather than settled silently. */
+#include "launch/launcher.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "record/record.h"
+#include "world/report.h"
+
+ls_status ls__launcher_number(const char *flag, const char *text, int low, int high, int *out)
+{
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (errno != 0 || text[0] < '0' || text[0] > '9' || *end != '\0' || value < low || value > high)
+        return ls_fail(LS_ERR_CONFIG, "--%s %.64s: must be a whole number from %d to %d", flag,
+                       text, low, high);
+    *out = (int)value;
+    return LS_OK;
+}
+
+/* --- which devices --- */
+
+/* --nproc-per-node in the words of --devices; *cpu: one per usable CPU, and what that is. */
+static ls_status spec_of_nproc(const char *nproc, const ls__cpus *cpus, char spec[32])
+{
+    int count;
+    if (strcmp(nproc, "auto") == 0) {
+        snprintf(spec, 32, "auto");
+    } else if (strcmp(nproc, "cpu") == 0) {
+        snprintf(spec, 32, "cpu:%d", cpus->usable);
+    } else if (strcmp(nproc, "gpu") == 0 || strcmp(nproc, "cuda") == 0 ||
+               strcmp(nproc, "xpu") == 0) {
+        return ls_fail(LS_ERR_UNSUPPORTED,
+                       "--nproc-per-node %s: this version does not count GPUs; give their number "
+                       "(every process sees all of them, and takes the one of its LOCAL_RANK)",
+                       nproc);
+    } else {
+        LS_TRY(ls__launcher_number("nproc-per-node", nproc, 1, LS__DEVICES_MAX, &count));
+        snprintf(spec, 32, "cpu:%d", count);
+    }
+    return LS_OK;
+}
+
+/* Processes of other programs bring threads of their own (BLAS, loaders), so the CPUs are shared out
+ * among the ranks unless somebody says otherwise: with one thread each most of a large machine
+ * would idle, with all of them for each rank the ranks would fight. */
+static ls_status plan_devices(const ls__launcher_flags *flags, const ls__options *options,
+                              ls__launcher_plan *out)
+{
+    const char *devices = NULL;
+    int64_t threads = 0;
+    char spec[32];
+    ls__options_string(options, "devices", &devices);
+    ls__options_int(options, "threads-per-device", &threads);
+    LS_TRY(ls__devices_plan(devices ? devices : "auto", (int)threads, &out->cpus, &out->devices));
+    int count = out->devices.count;
+    if (flags->nproc_per_node) {
+        LS_TRY(spec_of_nproc(flags->nproc_per_node, &out->cpus, spec));
+        LS_TRY(ls__devices_plan(spec, (int)threads, &out->cpus, &out->devices));
+        if (devices && strcmp(devices, "auto") != 0 && count != out->devices.count)
+            return ls_fail(LS_ERR_CONFIG,
+                           "--devices %.64s means %d processes and --nproc-per-node %.64s means "
+                           "%d: leave one out",
+                           devices, count, flags->nproc_per_node, out->devices.count);
+    }
+    out->size = out->devices.count;
+    const char *set = getenv("OMP_NUM_THREADS");
+    out->own_threads = set && set[0] && threads == 0;
+    if (threads > 0 || out->devices.kind != LS__DEVICE_CPU) return LS_OK;
+    int share = out->cpus.usable / out->size;
+    snprintf(spec, sizeof spec, "cpu:%d", out->size);
+    return ls__devices_plan(spec, share > 0 ? share : 1, &out->cpus, &out->devices);
+}
+
+/* --- where rank 0 listens --- */
+
+/* Whether this machine has the address: a socket can be bound to it. */
+static ls_status check_address(const char *address)
+{
+    struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list = NULL;
+    int error = getaddrinfo(address, NULL, &hints, &list);
+    if (error != 0)
+        return ls_fail(LS_ERR_CONFIG, "--master-addr %.200s: %s", address, gai_strerror(error));
+    bool ours = false;
+    for (const struct addrinfo *a = list; a && !ours; a = a->ai_next) {
+        int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        ours = fd >= 0 && bind(fd, a->ai_addr, a->ai_addrlen) == 0;
+        if (fd >= 0) close(fd);
+    }
+    freeaddrinfo(list);
+    if (ours) return LS_OK;
+    return ls_fail(
+        LS_ERR_CONFIG,
+        "--master-addr %.200s is not an address of this machine, and this version starts "
+        "processes on one machine; leave it out",
+        address);
+}
+
+/* One machine: "1", and torchrun's range of one. */
+static ls_status check_nodes(const ls__launcher_flags *flags)
+{
+    int nodes = 1, node = 0;
+    if (flags->nnodes && strchr(flags->nnodes, ':') && strcmp(flags->nnodes, "1:1") != 0)
+        return ls_fail(LS_ERR_CONFIG,
+                       "--nnodes %.64s: the number of processes does not change while a job runs; "
+                       "give one number",
+                       flags->nnodes);
+    if (flags->nnodes && !strchr(flags->nnodes, ':'))
+        LS_TRY(ls__launcher_number("nnodes", flags->nnodes, 1, 1 << 20, &nodes));
+    if (nodes != 1)
+        return ls_fail(LS_ERR_UNSUPPORTED,
+                       "--nnodes %d: this version starts processes on one machine: --nnodes 1, or "
+                       "leave it out",
+                       nodes);
+    if (flags->node_rank)
+        LS_TRY(ls__launcher_number("node-rank", flags->node_rank, 0, 1 << 20, &node));
+    if (node != 0)
+        return ls_fail(LS_ERR_CONFIG, "--node-rank %d of one machine: 0, or leave it out", node);
+    return LS_OK;
+}
+
+static ls_status plan_master(const ls__launcher_flags *flags, ls__launcher_plan *out)
+{
+    LS_TRY(check_nodes(flags));
+    /* Numeric: names are looked up in IPv6 first, and fail noisily where there is none. */
+    snprintf(out->master_addr, sizeof out->master_addr, "%s",
+             flags->master_addr && flags->master_addr[0] ? flags->master_addr : "127.0.0.1");
+    if (flags->master_port)
+        LS_TRY(ls__launcher_number("master-port", flags->master_port, 0, 65535, &out->master_port));
+    return check_address(out->master_addr);
+}
+
+/* --- the rest --- */
+
+static ls_status absolute(const char *path, char out[LS_PATH_MAX])
+{
+    char folder[LS_PATH_MAX];
+    if (path[0] == '/' || !getcwd(folder, sizeof folder)) {
+        snprintf(out, LS_PATH_MAX, "%s", path);
+        return LS_OK;
+    }
+    return ls__path_join(out, folder, path);
+}
+
+static ls_status plan_places(const ls__launcher_flags *flags, const ls__options *options,
+                             ls__launcher_plan *out)
+{
+    const char *name = NULL, *runs_dir = "runs", *report = NULL;
+    bool named = ls__options_string(options, "name", &name);
+    bool placed = ls__options_string(options, "runs-dir", &runs_dir);
+    ls__options_string(options, "report", &report);
+    if (name) LS_TRY(ls__run_name_check(name));
+    snprintf(out->name, sizeof out->name, "%s", name ? name : "");
+    LS_TRY(absolute(runs_dir, out->runs_dir));
+    out->named = named || placed;
+    out->no_logs = flags->log_dir && strcmp(flags->log_dir, "none") == 0;
+    if (flags->log_dir && !out->no_logs) LS_TRY(absolute(flags->log_dir, out->log_dir));
+    if (!report || !report[0]) return LS_OK;
+    LS_TRY(ls__report_check_path(report));
+    return absolute(report, out->report);
+}
+
+static ls_status make(const ls__launcher_flags *flags, const ls__options *options,
+                      const ls__launcher_words *words, ls__launcher_plan *out, int *exit_code)
+{
+    int64_t restarts = 0;
+    out->grace = 25;
+    out->started = ls__now();
+    out->json = ls__options_wants(options, "json");
+    ls__options_double(options, "grace-period", &out->grace);
+    ls__options_int(options, "max-restarts", &restarts);
+    out->max_restarts = (int)restarts;
+    gethostname(out->host, sizeof out->host - 1);
+    LS_TRY(ls__cpus_discover("/", &out->cpus));
+    LS_TRY(plan_places(flags, options, out));
+    LS_TRY(plan_devices(flags, options, out));
+    LS_TRY(plan_master(flags, out));
+    if (flags->standalone && (flags->master_addr || flags->master_port))
+        return ls_fail(LS_ERR_CONFIG, "--standalone chooses --master-addr and --master-port "
+                                      "itself: leave one of them out");
+    snprintf(out->run_id, sizeof out->run_id, "%s", flags->rdzv_id ? flags->rdzv_id : "");
+    snprintf(out->role, sizeof out->role, "%s", flags->role ? flags->role : "default");
+    out->shown = ls__alloc((size_t)out->size, sizeof *out->shown);
+    if (!out->shown) return LS_ERR_MEMORY;
+    LS_TRY(ls__launcher_shown(flags, out->size, out->shown));
+    return ls__launcher_program(flags, words->program, out, exit_code);
+}
+
+ls_status ls__launcher_plan_make(const ls__launcher_flags *flags, const ls__options *options,
+                                 const ls__launcher_words *words, ls__launcher_plan *out,
+                                 int *exit_code)
+{
+    memset(out, 0, sizeof *out);
+    *exit_code = 0;
+    ls_status status = make(flags, options, words, out, exit_code);
+    if (status == LS_OK) return LS_OK;
+    if (*exit_code == 0) *exit_code = ls__exit_code(status);
+    if (words->variables[0] && *exit_code == 2)
+        ls_fail(status, "%s (with %s from the environment)", ls_error_text(), words->variables);
+    ls__launcher_plan_free(out);
+    return status;
+}
+
+void ls__launcher_plan_free(ls__launcher_plan *plan)
+{
+    ls__free(plan->argv);
+    ls__free(plan->shown);
+    plan->argv = NULL;
+    plan->shown = NULL;
+}

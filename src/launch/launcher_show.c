@@ -1,0 +1,149 @@
+/* --dry-run: the whole plan, for people and as lockstep.launch/1. Nothing is started and no port is
+ * taken, so a port that would be chosen is shown as 0. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "launch/launcher.h"
+
+enum { SET_TEXT = 256 };
+
+/* "0-3,8": as taskset writes it. */
+static void cpu_set_text(const cpu_set_t *set, char out[SET_TEXT])
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (int first = 0; first < CPU_SETSIZE; first++) {
+        if (!CPU_ISSET(first, set)) continue;
+        int last = first;
+        while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, set)) last++;
+        if (used > SET_TEXT - 24) {
+            snprintf(out + used, SET_TEXT - used, ",...");
+            return;
+        }
+        used += (size_t)snprintf(out + used, SET_TEXT - used, last > first ? "%s%d-%d" : "%s%d",
+                                 used ? "," : "", first, last);
+        first = last;
+    }
+}
+
+static void rank_cpus(const ls__launcher_plan *plan, int rank, char out[SET_TEXT])
+{
+    cpu_set_t set;
+    ls__device_cpus(&plan->devices, &plan->cpus, rank, &set);
+    cpu_set_text(&set, out);
+}
+
+static const char *shown_text(int streams)
+{
+    static const char *const texts[] = { "nothing", "stdout", "stderr", "stdout and stderr" };
+    return texts[streams & 3];
+}
+
+static ls_status variables_of(const ls__launcher_plan *plan, int rank, ls__rank_variables *out)
+{
+    ls__launcher_start start = { .port = plan->master_port };
+    return ls__rank_variables_make(plan, &start, rank, out);
+}
+
+/* Variables whose value differs between the first ranks are shown for each of them. */
+static bool differs(const ls__rank_variables *a, const ls__rank_variables *b, int i)
+{
+    return i < a->nset && i < b->nset && strcmp(a->set[i], b->set[i]) != 0;
+}
+
+static void print_variables(const ls__launcher_plan *plan, const ls__rank_variables *first,
+                            const ls__rank_variables *second)
+{
+    puts("\nvariables of every rank");
+    for (int i = 0; i < first->nset; i++)
+        if (!second || !differs(first, second, i)) printf("  %s\n", first->set[i]);
+    if (second) {
+        puts("variables of rank 0, and so on");
+        for (int i = 0; i < first->nset; i++)
+            if (differs(first, second, i)) printf("  %s\n", first->set[i]);
+    }
+    if (plan->own_threads) puts("OMP_NUM_THREADS stays as it is set");
+    bool any = false;
+    for (char **entry = environ; *entry; entry++) {
+        if (!ls__launcher_scrubs(*entry)) continue;
+        printf("%s%.*s", any ? ", " : "taken out: ", (int)strcspn(*entry, "="), *entry);
+        any = true;
+    }
+    if (any) puts("");
+}
+
+ls_status ls__launcher_show(const ls__launcher_plan *plan)
+{
+    char cpus[SET_TEXT];
+    ls__rank_variables first = { 0 }, second = { 0 };
+    ls_status status = variables_of(plan, 0, &first);
+    if (status == LS_OK && plan->size > 1) status = variables_of(plan, 1, &second);
+    if (status == LS_OK) {
+        printf("program  %s\nwords   ", plan->path);
+        for (char **word = plan->argv; *word; word++) printf(" %s", *word);
+        printf("\nhost     %s (1 node)\nranks    %d: %s\n", plan->host, plan->size,
+               plan->devices.text);
+        printf("port     %s:%d%s\n", plan->master_addr, plan->master_port,
+               plan->master_port ? "" : " (a free one, held from the start)");
+        printf("logs     %s\nrestarts %d\n\n",
+               plan->no_logs      ? "none"
+               : plan->log_dir[0] ? plan->log_dir
+                                  : "in the run's folder",
+               plan->max_restarts);
+        printf("%4s  %-16s  %s\n", "rank", plan->devices.pin ? "bound to CPUs" : "on CPUs",
+               "shown");
+        for (int r = 0; r < plan->size; r++) {
+            rank_cpus(plan, r, cpus);
+            printf("%4d  %-16s  %s\n", r, cpus, shown_text(plan->shown[r]));
+        }
+        print_variables(plan, &first, plan->size > 1 ? &second : NULL);
+    }
+    ls__rank_variables_free(&first);
+    ls__rank_variables_free(&second);
+    return status;
+}
+
+/* --- JSON --- */
+
+static json_t *rank_json(const ls__launcher_plan *plan, int rank)
+{
+    ls__rank_variables v;
+    char cpus[SET_TEXT];
+    if (variables_of(plan, rank, &v) != LS_OK) return NULL;
+    json_t *set = json_object();
+    for (int i = 0; i < v.nset; i++) {
+        size_t length = strcspn(v.set[i], "=");
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", (int)length, v.set[i]);
+        json_object_set_new(set, name, json_string(v.set[i] + length + 1));
+    }
+    ls__rank_variables_free(&v);
+    rank_cpus(plan, rank, cpus);
+    return json_pack("{s:i,s:s,s:i,s:s,s:b,s:b,s:b,s:o}", "rank", rank, "host", plan->host,
+                     "local_rank", rank, "cpus", cpus, "bound", (int)plan->devices.pin,
+                     "shows_stdout", (plan->shown[rank] & LS__SHOW_STDOUT) != 0, "shows_stderr",
+                     (plan->shown[rank] & LS__SHOW_STDERR) != 0, "variables", set);
+}
+
+json_t *ls__launcher_json(const ls__launcher_plan *plan)
+{
+    json_t *words = json_array(), *ranks = json_array(), *removed = json_array();
+    bool ok = true;
+    for (char **word = plan->argv; *word; word++)
+        ok = json_array_append_new(words, json_string(*word)) == 0 && ok;
+    for (int r = 0; r < plan->size; r++)
+        ok = json_array_append_new(ranks, rank_json(plan, r)) == 0 && ok;
+    for (char **entry = environ; *entry; entry++)
+        if (ls__launcher_scrubs(*entry))
+            json_array_append_new(removed, json_stringn(*entry, strcspn(*entry, "=")));
+    json_t *document =
+        json_pack("{s:s,s:s,s:o,s:i,s:i,s:s,s:i,s:i,s:o,s:o}", "schema", "lockstep.launch/1",
+                  "program", plan->path, "argv", words, "nodes", 1, "world_size", plan->size,
+                  "master_addr", plan->master_addr, "master_port", plan->master_port,
+                  "max_restarts", plan->max_restarts, "ranks", ranks, "removed_variables", removed);
+    if (ok) return document;
+    json_decref(document);
+    return NULL;
+}

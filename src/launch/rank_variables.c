@@ -1,0 +1,184 @@
+/* The environment of a rank: what torchrun, DeepSpeed and JAX programs read, exactly as their own
+ * launchers set it; and nothing that would make a library believe that SLURM or an MPI had started
+ * it (SLURM_*, OMPI_*, PMIX_*). When we were started by one of those, its words about our own
+ * process are taken out, for they would contradict ours. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/memory.h"
+#include "launch/launcher.h"
+
+enum { MOST_SET = 48 };
+
+/* A name that ends with '*' stands for all that begin so. */
+static const char *const scrubbed[] = {
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "SLURM_NODEID",
+    "SLURM_NTASKS",
+    "SLURM_NPROCS",
+    "SLURM_NTASKS_PER_NODE",
+    "SLURM_TASKS_PER_NODE",
+    "SLURM_GTIDS",
+    "SLURM_STEP_*",
+    "SLURM_STEPID",
+    "PMI_*",
+    "PMI2_*",
+    "PMIX_*",
+    "OMPI_COMM_WORLD_*",
+    "OMPI_UNIVERSE_SIZE",
+    "MPI_LOCALRANKID",
+    "MPI_LOCALNRANKS",
+    "HYDI_CONTROL_FD",
+    "MV2_COMM_WORLD_*",
+    "HOROVOD_RANK",
+    "HOROVOD_SIZE",
+    "HOROVOD_LOCAL_RANK",
+    "HOROVOD_LOCAL_SIZE",
+    "HOROVOD_CROSS_RANK",
+    "HOROVOD_CROSS_SIZE",
+    /* ours, of a launcher around this one */
+    "LOCKSTEP__*",
+};
+
+bool ls__launcher_scrubs(const char *entry)
+{
+    size_t length = strcspn(entry, "=");
+    for (size_t i = 0; i < sizeof scrubbed / sizeof scrubbed[0]; i++) {
+        size_t n = strlen(scrubbed[i]);
+        bool family = scrubbed[i][n - 1] == '*';
+        if (family && length >= n - 1 && strncmp(entry, scrubbed[i], n - 1) == 0) return true;
+        if (!family && length == n && strncmp(entry, scrubbed[i], n) == 0) return true;
+    }
+    return false;
+}
+
+static ls_status set(ls__rank_variables *v, const char *name, const char *value)
+{
+    LS_ASSERT(v->nset < MOST_SET);
+    char *entry = ls__format("%s=%s", name, value);
+    if (!entry) return LS_ERR_MEMORY;
+    v->set[v->nset++] = entry;
+    return LS_OK;
+}
+
+static ls_status set_number(ls__rank_variables *v, const char *name, int value)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    return set(v, name, text);
+}
+
+static ls_status set_unless_there(ls__rank_variables *v, const char *name, const char *value)
+{
+    const char *there = getenv(name);
+    return there && there[0] ? LS_OK : set(v, name, value);
+}
+
+void ls__rank_error_path(const char *folder, int rank, char out[LS_PATH_MAX])
+{
+    snprintf(out, LS_PATH_MAX, "%.4000s/error-%d.json", folder, rank);
+}
+
+/* Numbers that every rank gets, in torchrun's, DeepSpeed's and JAX's words. */
+static ls_status set_places(ls__rank_variables *v, int rank, int size)
+{
+    const struct {
+        const char *name;
+        int value;
+    } places[] = {
+        { "RANK", rank },
+        { "LOCAL_RANK", rank },
+        { "WORLD_SIZE", size },
+        { "LOCAL_WORLD_SIZE", size },
+        { "GROUP_RANK", 0 },
+        { "GROUP_WORLD_SIZE", 1 },
+        { "NODE_RANK", 0 },
+        { "ROLE_RANK", rank },
+        { "ROLE_WORLD_SIZE", size },
+        { "LOCAL_SIZE", size },
+        { "CROSS_RANK", 0 },
+        { "CROSS_SIZE", 1 },
+        { "JAX_NUM_PROCESSES", size },
+        { "JAX_PROCESS_ID", rank },
+        { "JAX_LOCAL_DEVICE_IDS", rank },
+    };
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
+        LS_TRY(set_number(v, places[i].name, places[i].value));
+    return LS_OK;
+}
+
+static ls_status set_master(ls__rank_variables *v, const ls__launcher_plan *plan, int port)
+{
+    char coordinator[300];
+    const char *format = strchr(plan->master_addr, ':') ? "[%s]:%d" : "%s:%d";
+    LS_TRY(set(v, "MASTER_ADDR", plan->master_addr));
+    LS_TRY(set_number(v, "MASTER_PORT", port));
+    snprintf(coordinator, sizeof coordinator, format, plan->master_addr, port);
+    return set(v, "JAX_COORDINATOR_ADDRESS", coordinator);
+}
+
+static ls_status set_elastic(ls__rank_variables *v, const ls__launcher_plan *plan,
+                             const ls__launcher_start *start, int rank)
+{
+    char error_file[LS_PATH_MAX];
+    LS_TRY(set(v, "ROLE_NAME", plan->role));
+    LS_TRY(set(v, "TORCHELASTIC_RUN_ID", plan->run_id[0] ? plan->run_id : "(the run's name)"));
+    LS_TRY(set_number(v, "TORCHELASTIC_RESTART_COUNT", start->restarts));
+    LS_TRY(set_number(v, "TORCHELASTIC_MAX_RESTARTS", plan->max_restarts));
+    /* Rank 0 opens the store itself; with "True" it would look for one in the launcher. */
+    LS_TRY(set(v, "TORCHELASTIC_USE_AGENT_STORE", "False"));
+    if (!start->folder) return set(v, "TORCHELASTIC_ERROR_FILE", "(a file of the job's own)");
+    ls__rank_error_path(start->folder, rank, error_file);
+    return set(v, "TORCHELASTIC_ERROR_FILE", error_file);
+}
+
+static ls_status set_all(ls__rank_variables *v, const ls__launcher_plan *plan,
+                         const ls__launcher_start *start, int rank)
+{
+    LS_TRY(set_places(v, rank, plan->size));
+    LS_TRY(set_master(v, plan, start->port));
+    LS_TRY(set_elastic(v, plan, start, rank));
+    LS_TRY(set_unless_there(v, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"));
+    LS_TRY(set_unless_there(v, "PYTHONUNBUFFERED", "1"));
+    return plan->own_threads ? LS_OK : set_number(v, "OMP_NUM_THREADS", plan->devices.threads);
+}
+
+static bool is_set(const ls__rank_variables *v, const char *entry)
+{
+    size_t length = strcspn(entry, "=") + 1;
+    for (int i = 0; i < v->nset; i++)
+        if (strncmp(v->set[i], entry, length) == 0) return true;
+    return false;
+}
+
+ls_status ls__rank_variables_make(const ls__launcher_plan *plan, const ls__launcher_start *start,
+                                  int rank, ls__rank_variables *out)
+{
+    *out = (ls__rank_variables) { 0 };
+    int inherited = 0, n = 0;
+    while (environ[inherited]) inherited++;
+    out->set = ls__alloc(MOST_SET, sizeof *out->set);
+    out->envp = ls__alloc((size_t)inherited + MOST_SET + 1, sizeof *out->envp);
+    ls_status status = out->set && out->envp ? set_all(out, plan, start, rank) : LS_ERR_MEMORY;
+    if (status != LS_OK) {
+        ls__rank_variables_free(out);
+        return status;
+    }
+    for (int i = 0; i < inherited; i++)
+        if (!ls__launcher_scrubs(environ[i]) && !is_set(out, environ[i]))
+            out->envp[n++] = environ[i];
+    memcpy(out->envp + n, out->set, (size_t)out->nset * sizeof *out->set);
+    return LS_OK;
+}
+
+void ls__rank_variables_free(ls__rank_variables *v)
+{
+    for (int i = 0; i < v->nset; i++) ls__free(v->set[i]);
+    ls__free(v->set);
+    ls__free(v->envp);
+    *v = (ls__rank_variables) { 0 };
+}

@@ -1,0 +1,194 @@
+#!/bin/sh
+# lockstep run: what the ranks see, what is refused, exit codes and the report.
+set -u
+lockstep=$LS_BINARY_DIR/bin/lockstep
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+for name in RANK LOCAL_RANK WORLD_SIZE MASTER_ADDR MASTER_PORT OMP_NUM_THREADS; do unset $name; done
+bad=0
+
+fail() {
+    echo "$*"
+    sed 's/^/  out: /' out
+    sed 's/^/  err: /' err
+    bad=1
+}
+
+# run CODE WORDS...: lockstep run with these words ends with this code.
+run() {
+    expected=$1
+    shift
+    "$lockstep" run "$@" >out 2>err
+    got=$?
+    [ $got -eq "$expected" ] || fail "lockstep run $*: exit code $got (expected $expected)"
+}
+
+# has FILE TEXT: a line of FILE contains TEXT.
+has() { grep -q -F -e "$2" "$1" || fail "\"$2\" is not in $1"; }
+lacks() { ! grep -q -F -e "$2" "$1" || fail "\"$2\" is in $1"; }
+
+# --- what ranks see ---
+run 0 --nproc-per-node 2 --tee 3 env
+for rank in 0 1; do
+    for line in RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 GROUP_RANK=0 GROUP_WORLD_SIZE=1 NODE_RANK=0 \
+        ROLE_NAME=default ROLE_RANK=$rank ROLE_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 TORCHELASTIC_RESTART_COUNT=0 \
+        TORCHELASTIC_MAX_RESTARTS=0 TORCHELASTIC_USE_AGENT_STORE=False TORCH_NCCL_ASYNC_ERROR_HANDLING=1 LOCAL_SIZE=2 \
+        CROSS_RANK=0 CROSS_SIZE=1 JAX_NUM_PROCESSES=2 JAX_PROCESS_ID=$rank JAX_LOCAL_DEVICE_IDS=$rank PYTHONUNBUFFERED=1; do
+        [ $rank -eq 1 ] && line="[1] $line"
+        grep -q -x -F -e "$line" out || fail "rank $rank does not see $line"
+    done
+done
+ports=$(sed -n 's/^.*MASTER_PORT=//p' out | sort -u | wc -l)
+[ "$ports" -eq 1 ] || fail "the ranks see $ports different ports"
+port=$(sed -n 's/^MASTER_PORT=//p' out)
+has out "JAX_COORDINATOR_ADDRESS=127.0.0.1:$port"
+
+# The words of another launcher about us do not reach the ranks; those about the job do.
+SLURM_JOB_ID=7 SLURM_PROCID=1 SLURM_STEP_ID=0 SLURM_LOCALID=1 PMI_RANK=1 PMIX_RANK=1 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 \
+    "$lockstep" run --nproc-per-node 1 env >out 2>err
+for name in SLURM_PROCID SLURM_STEP_ID SLURM_LOCALID PMI_RANK PMIX_RANK OMPI_COMM_WORLD; do lacks out "$name"; done
+has out "SLURM_JOB_ID=7"
+
+# What somebody has set stays; what nobody has is shared out among the ranks.
+OMP_NUM_THREADS=5 PYTHONUNBUFFERED=0 "$lockstep" run --nproc-per-node 1 env >out 2>err
+has out OMP_NUM_THREADS=5
+has out PYTHONUNBUFFERED=0
+run 0 --nproc-per-node 1 env
+has out "OMP_NUM_THREADS=$(nproc)"
+run 0 --nproc-per-node "$(nproc)" env
+has out "OMP_NUM_THREADS=1"
+run 0 --nproc-per-node 1 --threads-per-device 3 env
+has out "OMP_NUM_THREADS=3"
+run 0 --nproc-per-node 1 --master-port 0 --rdzv-id job-5 --role trainer --max-restarts 2 env
+has out TORCHELASTIC_RUN_ID=job-5
+has out ROLE_NAME=trainer
+has out TORCHELASTIC_MAX_RESTARTS=2
+
+# --- which processes ---
+run 0 --nproc-per-node 3 sh -c 'echo "$RANK of $WORLD_SIZE" >&2'
+has err "[2] 2 of 3"
+has err "1 node x 3 processes = 3 ranks"
+run 0 --devices cpu:2 sh -c 'echo $WORLD_SIZE'
+has out 2
+run 0 --nproc_per_node=cpu sh -c 'echo $WORLD_SIZE'
+has out "$(nproc)"
+PET_NPROC_PER_NODE=3 "$lockstep" run sh -c 'echo $WORLD_SIZE' >out 2>err
+has out 3
+PET_NPROC_PER_NODE=3 "$lockstep" run --nproc-per-node 2 sh -c 'echo $WORLD_SIZE' >out 2>err
+has out 2
+run 0 --nproc-per-node 2 -- sh -c 'echo "<$*>"' sh --nproc-per-node 9
+has out "<--nproc-per-node 9>"
+
+# --- Python ---
+printf 'import sys\nprint("argv", sys.argv[1:], flush=False)\nsys.stdin.read()\n' >script.py
+run 0 --nproc-per-node 1 script.py --devices 9
+has out "argv ['--devices', '9']"
+mkdir -p package && printf 'import sys\nprint("module", __name__, sys.argv[1:])\n' >package/tool.py && : >package/__init__.py
+run 0 --nproc-per-node 1 -m package.tool -x
+has out "module __main__ ['-x']"
+printf '#!/bin/sh\necho not python\n' >plain.py && chmod +x plain.py
+run 0 --nproc-per-node 1 --no-python ./plain.py
+has out "not python"
+
+# --- what is refused, with the reason ---
+refused() {
+    text=$1
+    shift
+    run 2 "$@"
+    has err "$text"
+}
+refused "no program" --nproc-per-node 2
+refused "did you mean --nproc-per-node?" --nproc-per-nod 2 true
+refused "--nnodes 2: this version starts processes on one machine" --nnodes 2 true
+refused "the number of processes does not change" --nnodes 1:4 true
+refused "nothing is polled here" --monitor_interval 5 true
+refused "--node-rank 1 of one machine" --node-rank 1 true
+refused "must be a whole number from 1 to" --nproc-per-node 0 true
+refused "does not count GPUs" --nproc-per-node gpu true
+refused "leave one out" --devices cpu:2 --nproc-per-node 3 true
+refused "is not an address of this machine" --master-addr 192.0.2.1 true
+refused "need no rendezvous" --rdzv-backend c10d true
+refused "need no rendezvous" --rdzv_endpoint=localhost:0 true
+refused "from 0 to 65535" --master-port 65536 true
+refused "from 0 to 1" --nproc-per-node 2 --local-ranks-filter 2 true
+refused "from 0 to 3" --tee 4 true
+refused "leave one of them out" --standalone --master-port 1234 true
+PET_NNODES=2 "$lockstep" run true >out 2>err
+[ $? -eq 2 ] || fail "PET_NNODES=2 was accepted"
+has err "with PET_NNODES=2 from the environment"
+run 0 --standalone --nnodes 1 --node-rank 0 true
+run 0 --nnodes 1:1 true
+
+# --- codes ---
+run 127 no-such-program
+has err "no-such-program: no such program"
+run 127 missing.py
+run 126 ./package
+: >not-executable
+run 126 ./not-executable
+has err "chmod +x"
+printf 'nothing known' >nonsense && chmod +x nonsense
+run 126 ./nonsense
+run 7 --nproc-per-node 3 sh -c '[ $RANK = 1 ] || exec sleep 60; echo it is broken >&2; exit 7'
+has err "rank 1 (host $(hostname), process "
+has err "exited with code 7"
+has err "    it is broken"
+run 139 --nproc-per-node 2 --report report.json sh -c '[ $RANK = 0 ] || exec sleep 60; kill -SEGV $$'
+has err "rank 0"
+has err "was killed by SIGSEGV (signal 11)"
+has report.json '"verdict": "signalled"'
+has report.json '"rank": 0'
+has report.json '"signal_name": "SIGSEGV"'
+has report.json "\"host\": \"$(hostname)\""
+run 3 --nproc-per-node 1 --json sh -c 'echo result; exit 3'
+[ "$(tail -1 out | python3 -c 'import json,sys; d=json.load(sys.stdin); print(d["schema"], d["verdict"], d["exit_code"], d["tail"])')" = \
+    "lockstep.report/1 failed 3 ['result']" ] || fail "--json: the last line is not the report"
+cat >record.py <<'END_PY'
+import json, os, sys
+if os.environ["RANK"] == "1":
+    json.dump({"message": {"message": "ValueError: no such layer\nmore", "extraInfo": {"timestamp": "1"}}}, open(os.environ["TORCHELASTIC_ERROR_FILE"], "w"))
+    sys.exit(1)
+END_PY
+run 1 --nproc-per-node 2 record.py
+has err "exited with code 1: ValueError: no such layer"
+
+# --- a failure ends the others: at once those that let SIGTERM end them, after the grace the rest ---
+begin=$(date +%s)
+run 4 --nproc-per-node 2 --grace-period 1 sh -c '[ $RANK = 0 ] && { sleep 0.3; exit 4; }; trap "" TERM; while :; do sleep 0.1; done'
+[ $(($(date +%s) - begin)) -le 4 ] || fail "the others were not ended after --grace-period"
+
+# --- restarts ---
+run 0 --nproc-per-node 2 --max-restarts 3 sh -c 'echo "start $TORCHELASTIC_RESTART_COUNT" >&2; [ $TORCHELASTIC_RESTART_COUNT = 2 ] || exit 5'
+has err "start 2"
+lacks err "start 3"
+has err "starting again (2 of 3)"
+run 5 --nproc-per-node 1 --max-restarts 1 sh -c 'echo "start $TORCHELASTIC_RESTART_COUNT" >&2; exit 5'
+has err "start 1"
+lacks err "start 2"
+
+# --- streams, logs, dry run ---
+run 0 --nproc-per-node 2 --name streams sh -c 'echo "out $RANK"; echo "err $RANK" >&2'
+has out "out 0"
+lacks out "out 1"
+has err "[1] err 1"
+has runs/streams/logs/rank-1.log "out 1"
+has runs/streams/report.json '"verdict": "finished"'
+run 0 --nproc-per-node 2 --local-ranks-filter 1 --tee 1:1 sh -c 'echo "out $RANK"; echo "err $RANK" >&2'
+has out "[1] out 1"
+lacks out "out 0"
+lacks err "err 0"
+run 0 --nproc-per-node 2 --redirects 2 sh -c 'echo "err $RANK" >&2'
+lacks err "err 0"
+rm -rf runs
+run 0 --dry-run --nproc-per-node 2 touch started
+has out "RANK=0"
+run 0 --dry-run --json --nproc-per-node 2 touch started
+python3 - out <<'END_PY' || fail "--dry-run --json"
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert d["schema"] == "lockstep.launch/1" and d["world_size"] == 2 and d["argv"] == ["touch", "started"], d
+assert [r["variables"]["RANK"] for r in d["ranks"]] == ["0", "1"], d
+END_PY
+[ ! -e started ] && [ ! -e runs ] || fail "a dry run did something"
+exit $bad
