@@ -4,8 +4,8 @@
  * softmax" (2018).
  *
  * In f32 on the ordinary units; bf16 numbers go to tensor cores (kernel_attention_half.cu), unless
- * heads are wider than what fits there. A block holds up to 256 columns of results; wider heads are divided
- * among blocks, which compute the same scores. */
+ * heads are wider than what fits there. A block holds up to 256 columns of results; wider heads are
+ * divided among blocks, which compute the same scores. */
 #include <cfloat>
 
 #include "backend/cuda/kernel_attention_tile.h"

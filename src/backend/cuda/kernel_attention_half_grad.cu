@@ -3,12 +3,12 @@
  * are rounded on the way. */
 #include "backend/cuda/kernel_attention_half.h"
 
-/* exp(scale score - logsum) and its slope scale p (dp - r), 0 where the query t does not see the key
- * u. */
+/* Which weights of a tile, exp(scale score - logsum), and slopes, scale p (dp - r), are not 0. */
 struct weights_of {
     attention_shape s;
     bool whole; /* all queries of the tile see all keys */
 
+    /* Whether query t sees key u. */
     __device__ bool seen(int64_t t, int64_t u) const
     {
         return whole || (t < s.tokens && u < s.tokens && (!s.causal || u <= t));

@@ -2,7 +2,7 @@
  * pass.
  *
  * The gradient of a table of V rows from N tokens is a sum of which neither the number of terms nor
- * their places are known. Atomics would add in another order every run, and sorting the tokens takes
+ * their places are known. Atomics would add in another order every run; sorting the tokens takes
  * several launches and memory. Instead a block owns VOCABULARY rows of the table and looks through
  * all tokens for them, a window at a time: each warp lists the matches of its part of the window in
  * order, then every thread adds one column's. All that looking is V N / VOCABULARY reads of tokens
@@ -63,7 +63,7 @@ struct matches {
 };
 
 static __device__ inline void search(const void *tokens, device_integer type, int64_t begin,
-                                     int64_t ntokens, int64_t first_row, matches *found)
+                                     int64_t ntokens, int64_t first_row, int owned, matches *found)
 {
     const int lane = (int)threadIdx.x % LS_WARP, warp = (int)threadIdx.x / LS_WARP;
     int count = 0;
@@ -71,7 +71,7 @@ static __device__ inline void search(const void *tokens, device_integer type, in
         const int place = warp * SEARCHED + k + lane;
         const int64_t i = begin + place;
         int64_t row = i < ntokens ? integer_at(tokens, type, i) - first_row : -1;
-        const bool match = row >= 0 && row < VOCABULARY;
+        const bool match = row >= 0 && row < owned; /* else noted in the forward pass */
         const unsigned all = __ballot_sync(0xffffffffu, match);
         const unsigned before = all & ((1u << lane) - 1);
         if (match) found->at[count + __popc(before)] = (uint16_t)(place * VOCABULARY + (int)row);
@@ -127,7 +127,7 @@ static __global__ void embedding_grad(const float *g, const void *tokens, device
     for (int r = 0; owner && !add && r < owned; r++) table[(int64_t)r * width] = 0;
     column_sum sum = { table, width, -1, 0 };
     for (int64_t begin = 0; begin < ntokens; begin += WINDOW) {
-        search(tokens, type, begin, ntokens, first_row, &found[threadIdx.x / LS_WARP]);
+        search(tokens, type, begin, ntokens, first_row, owned, &found[threadIdx.x / LS_WARP]);
         __syncthreads();
         for (int w = 0; owner && w < LS_WARPS; w++)
             add_matches(&found[w], g + begin * width + column, &sum);
