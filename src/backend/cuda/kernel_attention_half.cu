@@ -15,13 +15,12 @@ template <int N>
 static __device__ inline void mask_tile(float (&scores)[N][4], float scale,
                                         const attention_shape &s, int64_t query, int64_t key)
 {
-    const bool whole = key + N * 8 <= s.tokens && (!s.causal || key + N * 8 <= query + 1);
+    const tile_mask mask = mask_of(s, query, TILE, key, N * 8);
     LS_UNROLL
     for (int j = 0; j < N; j++)
         for (int k = 0; k < 4; k++) {
             const int64_t t = query + half_row(k / 2), u = key + half_column(j) + k % 2;
-            const bool seen = whole || (u < s.tokens && (!s.causal || u <= t));
-            scores[j][k] = seen ? scores[j][k] * scale : -INFINITY;
+            scores[j][k] = mask.seen(t, u) ? scores[j][k] * scale : -INFINITY;
         }
 }
 

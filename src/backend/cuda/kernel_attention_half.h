@@ -53,6 +53,26 @@ static __device__ inline int half_column(int j)
     return 8 * j + (int)threadIdx.x % 4 * 2;
 }
 
+/* --- which pairs of a query and a key weigh anything --- */
+
+struct tile_mask {
+    int64_t tokens;
+    bool causal, whole; /* whole: all queries of the tile see all keys */
+
+    __device__ bool seen(int64_t query, int64_t key) const
+    {
+        return whole || (query < tokens && key < tokens && (!causal || key <= query));
+    }
+};
+
+/* Of `queries` queries from the first one, and `keys` keys. */
+static __device__ inline tile_mask mask_of(const attention_shape &s, int64_t query, int queries,
+                                           int64_t key, int keys)
+{
+    const bool inside = query + queries <= s.tokens && key + keys <= s.tokens;
+    return tile_mask { s.tokens, s.causal, inside && (!s.causal || key + keys <= query + 1) };
+}
+
 /* --- products --- */
 
 /* sum = left right^T: left: the warp's 16 rows, right: N rows. */

@@ -3,26 +3,6 @@
  * are rounded on the way. */
 #include "backend/cuda/kernel_attention_half.h"
 
-/* Which weights of a tile, exp(scale score - logsum), and slopes, scale p (dp - r), are not 0. */
-struct weights_of {
-    attention_shape s;
-    bool whole; /* all queries of the tile see all keys */
-
-    /* Whether query t sees key u. */
-    __device__ bool seen(int64_t t, int64_t u) const
-    {
-        return whole || (t < s.tokens && u < s.tokens && (!s.causal || u <= t));
-    }
-};
-
-/* Whether the queries [query, query + rows) see all the keys [key, key + columns). */
-static __device__ inline weights_of weights_for(const attention_shape &s, int64_t query, int rows,
-                                                int64_t key, int columns)
-{
-    const bool inside = query + rows <= s.tokens && key + columns <= s.tokens;
-    return weights_of { s, inside && (!s.causal || key + columns <= query + 1) };
-}
-
 /* --- queries --- */
 
 template <int WIDTH>
@@ -57,7 +37,7 @@ static __global__ void __launch_bounds__(HALF_THREADS)
     const float one[2] = { 1, 1 }, scale = s.scale * log2_e;
     float dq[tile::COLUMNS / 8][4] = {}, p[tile::OTHER / 8][4], dp[tile::OTHER / 8][4];
     for (int64_t key = 0; key < end && key < n; key += tile::OTHER) {
-        const weights_of weights = weights_for(s, at.first, TILE, key, tile::OTHER);
+        const tile_mask mask = mask_of(s, at.first, TILE, key, tile::OTHER);
         __syncthreads();
         load_tile<WIDTH, tile::OTHER>(k, at_token(keys, key));
         load_tile<WIDTH, tile::OTHER>(v, at_token(values, key));
@@ -70,7 +50,7 @@ static __global__ void __launch_bounds__(HALF_THREADS)
                 const int64_t t = at.first + half_row(i / 2), u = key + half_column(j) + i % 2;
                 const float weight = exp2f(p[j][i] * scale - sums[i / 2]);
                 const float slope = s.scale * weight * (dp[j][i] - dots[i / 2]);
-                p[j][i] = weights.seen(t, u) ? slope : 0;
+                p[j][i] = mask.seen(t, u) ? slope : 0;
             }
         add_tile<WIDTH, tile::OTHER>(dq, p, k, column, s.width);
     }
@@ -105,7 +85,7 @@ static __device__ inline void add_queries(float (&dk)[half_tile<WIDTH>::COLUMNS 
 {
     typedef half_tile<WIDTH> tile;
     const int mine = (int)threadIdx.x / LS_WARP * 16 * tile::STRIDE;
-    const weights_of weights = weights_for(s, query, tile::OTHER, key, TILE);
+    const tile_mask mask = mask_of(s, query, tile::OTHER, key, TILE);
     const float scale = s.scale * log2_e;
     float p[tile::OTHER / 8][4], dp[tile::OTHER / 8][4];
     dot_tiles<WIDTH, tile::OTHER>(p, m.keys + mine, m.queries, s.width);
@@ -114,7 +94,7 @@ static __device__ inline void add_queries(float (&dk)[half_tile<WIDTH>::COLUMNS 
         for (int i = 0; i < 4; i++) {
             const int place = half_column(j) + i % 2;
             const float weight = exp2f(p[j][i] * scale - m.logsum[place]);
-            p[j][i] = weights.seen(query + place, key + half_row(i / 2)) ? weight : 0;
+            p[j][i] = mask.seen(query + place, key + half_row(i / 2)) ? weight : 0;
         }
     add_tile<WIDTH, tile::OTHER>(dv, p, m.slopes, column, s.width);
     dot_tiles<WIDTH, tile::OTHER>(dp, m.values + mine, m.slopes, s.width);
@@ -123,7 +103,7 @@ static __device__ inline void add_queries(float (&dk)[half_tile<WIDTH>::COLUMNS 
         for (int i = 0; i < 4; i++) {
             const int place = half_column(j) + i % 2;
             const float slope = s.scale * p[j][i] * (dp[j][i] - m.along[place]);
-            p[j][i] = weights.seen(query + place, key + half_row(i / 2)) ? slope : 0;
+            p[j][i] = mask.seen(query + place, key + half_row(i / 2)) ? slope : 0;
         }
     add_tile<WIDTH, tile::OTHER>(dk, p, m.queries, column, s.width);
 }
