@@ -104,7 +104,7 @@ ls_status ls__cuda_explain(ls__executable *e, const ls__run_context *context,
                            unsigned long long failure)
 {
     int64_t sample = (int64_t)(failure >> 1), value = 0;
-    bool token = failure & 1, found = false;
+    bool token = !(failure & 1), found = false;
     suspect s;
     for (int i = 0; i < e->nin; i++) /* the first step may have been given their memory */
         LS_CUDA_TRY(cudaMemcpyAsync(e->in[i].device, e->pinned + e->in[i].at, e->in[i].nbytes,

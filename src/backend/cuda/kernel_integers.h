@@ -19,10 +19,11 @@ static __device__ inline int64_t integer_at(const void *values, device_integer t
     }
 }
 
-/* The run will fail: of several such samples the first one is named. */
+/* The run will fail: of several such samples the first one is named, of a token and a label of one
+ * sample the token, which is looked at first. */
 static __device__ inline void note_failure(cuda_values *values, int64_t sample, bool token)
 {
-    atomicMin(&values->failure, (unsigned long long)sample << 1 | (token ? 1u : 0u));
+    atomicMin(&values->failure, (unsigned long long)sample << 1 | (token ? 0u : 1u));
 }
 
 #endif

@@ -10,7 +10,7 @@ typedef struct cuda_values {
     int64_t first; /* position of the micro-batch's first sample in the global batch */
     double grad_seed;
     /* The first sample of the micro-batch with an impossible label or token, as
-     *     sample << 1 | (token ? 1 : 0)
+     *     sample << 1 | (label ? 1 : 0)
      * by atomicMin; all ones = none. The executor looks the value up in the field itself. */
     unsigned long long failure;
 } cuda_values;
