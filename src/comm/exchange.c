@@ -50,7 +50,8 @@ static uint64_t fingerprint(const ls__exchange_options *o)
     XXH3_state_t *state = XXH3_createState();
     if (!state) return 0;
     XXH3_64bits_reset(state);
-    int64_t scalars[] = { o->count, o->nsegments, o->micro_batches, o->norms, o->whole_segments };
+    int64_t scalars[] = { o->count, o->nsegments, o->micro_batches,
+                          o->norms, o->halves,    o->whole_segments };
     XXH3_64bits_update(state, scalars, sizeof scalars);
     for (int s = 0; s < o->nsegments; s++) {
         const ls__segment *segment = &o->segments[s];
@@ -151,6 +152,10 @@ static ls_status allocate_shared(ls__exchange *x, const void *site)
     x->buffer_stride = ls__round_up(space, LS__PAGE);
     size_t params = part(space, size), grads = (size_t)most_buffers * x->buffer_stride;
     LS_TRY(ls__comm_reserve(comm, params, params, &call, LS_OK, &x->params));
+    if (o->halves) {
+        size_t halves = part((size_t)o->count * sizeof(uint16_t), size);
+        LS_TRY(ls__comm_reserve(comm, halves, halves, &call, LS_OK, &x->halves));
+    }
     LS_TRY(ls__comm_reserve(comm, grads, (size_t)x->nbuffers * x->buffer_stride, &call, LS_OK,
                             &x->grads));
 
@@ -164,6 +169,7 @@ static ls_status allocate_shared(ls__exchange *x, const void *site)
     }
     if (size == 1) return LS_OK;
     ls__shm_prefault(x->params.base, x->params.stride * (size_t)size);
+    if (o->halves) ls__shm_prefault(x->halves.base, x->halves.stride * (size_t)size);
     prefault_owned(x);
     return LS_OK;
 }
@@ -201,6 +207,7 @@ void ls__exchange_destroy(ls__exchange *x)
     ls__comm_release(x->comm, &x->norms, &call);
     ls__comm_release(x->comm, &x->boards, &call);
     ls__comm_release(x->comm, &x->grads, &call);
+    ls__comm_release(x->comm, &x->halves, &call);
     ls__comm_release(x->comm, &x->params, &call);
     ls__plan_free(&x->plan);
     ls__tree_destroy(x->tree);
@@ -215,6 +222,11 @@ void ls__exchange_destroy(ls__exchange *x)
 float *ls__exchange_params(ls__exchange *x)
 {
     return (float *)(void *)x->params.base;
+}
+
+const uint16_t *ls__exchange_halves(const ls__exchange *x)
+{
+    return (const uint16_t *)(const void *)x->halves.base;
 }
 
 void ls__exchange_leaves(const ls__exchange *x, int *begin, int *end)

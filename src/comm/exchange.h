@@ -53,6 +53,7 @@ typedef struct ls__exchange_options {
     int64_t count;       /* elements of the space, gaps included */
     int micro_batches;   /* S */
     bool norms;          /* compute the norm of the sum (clipping): costs a pass */
+    bool halves;         /* keep a copy of the parameters in bf16, rounded in the commit */
     bool whole_segments; /* owners get whole segments, balanced by size (whole-tensor optimizers) */
     ls__update_fn *update;
     void *user;
@@ -66,6 +67,11 @@ void ls__exchange_destroy(ls__exchange *x); /* [all] */
 
 float *
 ls__exchange_params(ls__exchange *x); /* (count), shared by the machine's ranks; zero at first */
+/* (count) the same as bf16, to nearest even; NULL without. */
+const uint16_t *ls__exchange_halves(const ls__exchange *x);
+/* Rounds what this rank owns: before the first step, when the parameters have their first values.
+ * Others see it after the next meeting. */
+void ls__exchange_round(ls__exchange *x);
 /* The leaves of this rank: [*begin, *end). */
 void ls__exchange_leaves(const ls__exchange *x, int *begin, int *end);
 /* Bytes of gradient buffers over all local ranks: N (log2(S/N)+1) 4 count at worst. */

@@ -52,6 +52,26 @@ void ls__exchange_reduce(ls__exchange *x)
     if (!x->sum) x->sum = sum_buffer(x);
 }
 
+/* The bf16 copy of [offset, offset + count), just updated. */
+static void round_params(const ls__exchange *x, int64_t offset, int64_t count)
+{
+    if (!x->halves.base) return;
+    const float *params = (const float *)(const void *)x->params.base;
+    uint16_t *halves = (uint16_t *)(void *)x->halves.base;
+    x->comm->kernels->narrow(halves + offset, params + offset, (size_t)count);
+}
+
+static void round_range(void *context, int64_t i)
+{
+    const ls__exchange *x = context;
+    round_params(x, x->plan.ranges[i].offset, x->plan.ranges[i].count);
+}
+
+void ls__exchange_round(ls__exchange *x)
+{
+    ls__exchange_parallel(x, x->plan.nranges, round_range);
+}
+
 static void commit_chunk(void *context, int64_t i)
 {
     const ls__exchange *x = context;
@@ -63,6 +83,7 @@ static void commit_chunk(void *context, int64_t i)
         if (!x->sum) sum_block(x, sum, offset, n);
         x->options.update(x->options.user, chunk->segment, offset, n, params + offset,
                           x->sum ? x->sum + offset : sum, x->scale);
+        round_params(x, offset, n);
     }
 }
 
@@ -73,6 +94,7 @@ static void commit_segment(void *context, int64_t i)
     float *params = (float *)(void *)x->params.base;
     x->options.update(x->options.user, range->segment, range->offset, range->count,
                       params + range->offset, x->sum + range->offset, x->scale);
+    round_params(x, range->offset, range->count);
 }
 
 void ls__exchange_commit(ls__exchange *x, float scale, bool skip)

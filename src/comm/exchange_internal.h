@@ -1,6 +1,7 @@
 /* An exchange inside: its plan, its memory, its state within a step.
  *
  *     params   (count) once, shared
+ *     halves   (count) the same as bf16, once, shared
  *     grads    rank r: nbuffers(r) buffers of (count)
  *     boards   rank r: the word `committed`, then two boards by the step's parity: what r tells
  *              the others in the agreement. Two, because a rank may begin to fill the next one
@@ -70,7 +71,7 @@ struct ls__exchange {
     int nbuffers;       /* of this rank */
     int *rank_nbuffers; /* (size) */
 
-    ls__allocation params, grads, boards, norms;
+    ls__allocation params, halves, grads, boards, norms;
     size_t buffer_stride, board_stride; /* bytes */
 
     uint64_t step;                   /* steps begun; the board's parity */

@@ -91,17 +91,19 @@ LS__TARGET static void LS__NAME(scale)(float *dst, const float *src, float facto
     LS__IVDEP for (size_t i = 0; i < count; i++) dst[i] = factor * src[i];
 }
 
-/* Squares of floats are exact in double, so contraction changes nothing here. */
+/* Thirty-two partial sums, so that additions need not wait for each other; squares of floats are
+ * exact in double, so contraction changes nothing here. */
 LS__TARGET static double LS__NAME(norm2)(const float *x, size_t count)
 {
-    double lanes[8] = { 0 };
-    size_t whole = count / 8 * 8;
-    for (size_t i = 0; i < whole; i += 8)
-        for (size_t j = 0; j < 8; j++) lanes[j] += (double)x[i + j] * (double)x[i + j];
+    enum { LANES = 32 };
+    double lanes[LANES] = { 0 };
+    size_t whole = count / LANES * LANES;
+    for (size_t i = 0; i < whole; i += LANES)
+        for (size_t j = 0; j < LANES; j++) lanes[j] += (double)x[i + j] * (double)x[i + j];
     for (size_t i = whole; i < count; i++) lanes[i - whole] += (double)x[i] * (double)x[i];
-    double pairs[4] = { lanes[0] + lanes[1], lanes[2] + lanes[3], lanes[4] + lanes[5],
-                        lanes[6] + lanes[7] };
-    return (pairs[0] + pairs[1]) + (pairs[2] + pairs[3]);
+    for (size_t half = LANES / 2; half > 0; half /= 2)
+        for (size_t j = 0; j < half; j++) lanes[j] += lanes[j + half];
+    return lanes[0];
 }
 
 /* Four vectors at a time and never memcpy, whose string instructions are slow to lines that another

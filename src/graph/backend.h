@@ -11,10 +11,11 @@ typedef struct ls__executable
 
 /* Handed in at every run; nothing here is baked into the executable. */
 typedef struct ls__run_context {
-    const float *params; /* (count) the flat space: parameters and statistics; a tensor lies at
+    const float *params;     /* (count) the flat space: parameters and statistics; a tensor lies at
                             params + offsets[slot] */
     uint64_t params_version; /* another one whenever a value at params may have changed, so that a
                                 device keeps its copy; 0 = they may have changed */
+    const uint16_t *halves;  /* (count) params as bf16, where the graph's options say so */
     float *grads; /* (count) training: every parameter's and statistic's gradient is written, zeros
                      included */
     const int64_t *offsets; /* (params of the graph) */

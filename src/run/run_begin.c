@@ -175,6 +175,7 @@ static void begin_running(ls_run *run)
 {
     int64_t activations = 0;
     run->start_step = run->step;
+    ls__exchange_round(run->space->exchange);
     ls_status status = make_loader(run);
     if (status == LS_OK) status = ls__run_checkpointer_make(run);
     if (status == LS_OK && run->model.prepare)

@@ -28,6 +28,7 @@ typedef struct ls__space_description {
     void (*init)(void *user, uint64_t seed,
                  float *values); /* rank 0, when no checkpoint is loaded */
     void *user;
+    bool halves; /* keep a copy of the parameters in bf16 */
     ls__parallel_fn *parallel;
 } ls__space_description;
 
@@ -40,6 +41,7 @@ float *ls__space_leaf(
 void ls__space_leaf_done(ls_space *space,
                          double weight);        /* gradients are sums over weight targets */
 const float *ls__space_params(ls_space *space); /* waits until every owner has committed */
+const uint16_t *ls__space_halves(const ls_space *space); /* of the same moment; NULL = none */
 
 const ls_run_options *ls__run_options(const ls_run *run); /* resolved: flags, defaults */
 ls_dataset *ls__run_train(const ls_run *run);

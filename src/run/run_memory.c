@@ -45,12 +45,13 @@ void ls__run_memory_plan(ls_run *run, int64_t activations)
     const ls_space *space = run->space;
     ls__run_memory *m = &run->memory;
     int64_t size = run->size, all = ls__exchange_gradient_bytes(space->exchange);
-    m->parameters = space->count * (int64_t)sizeof(float);
+    int64_t params = space->count * (int64_t)sizeof(float);
+    m->parameters = params + (ls__space_halves(space) ? params / 2 : 0);
     m->gradients_of_all = all;
     /* its own, and of the others' what it sums */
     m->gradients = all / size + (all - all / size) / size;
     m->optimizer = space->state_count * (int64_t)sizeof(float) * space->nstates;
-    m->optimizer_of_all = m->parameters * space->nstates;
+    m->optimizer_of_all = params * space->nstates;
     m->snapshot = ls__run_saves(run) ? ls__checkpointer_bytes(run->checkpointer) : 0;
     m->batches = ls__loader_bytes(run->loader);
     m->activations = activations;

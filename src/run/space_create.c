@@ -94,7 +94,7 @@ static ls_status check_memory(const ls_space *space, int64_t gradient_bytes)
                    sum, limit);
 }
 
-static ls_status make_exchange(ls_space *space, ls__parallel_fn *parallel)
+static ls_status make_exchange(ls_space *space, bool halves, ls__parallel_fn *parallel)
 {
     ls_run *run = space->run;
     const ls_run_options *options = ls__run_options(run);
@@ -118,6 +118,7 @@ static ls_status make_exchange(ls_space *space, ls__parallel_fn *parallel)
         .count = space->count,
         .micro_batches = run->micro_batches,
         .norms = options->clip_norm > 0,
+        .halves = halves,
         .whole_segments = space->kind->whole_tensors,
         .update = ls__space_update,
         .user = space,
@@ -178,7 +179,7 @@ ls_status ls__space_create_described(ls_run *run, const ls__space_description *d
     ls_status status;
     LS_TRY_GOTO(check_states(space), status, failed);
     LS_TRY_GOTO(copy_tensors(space, description), status, failed);
-    LS_TRY_GOTO(make_exchange(space, description->parallel), status, failed);
+    LS_TRY_GOTO(make_exchange(space, description->halves, description->parallel), status, failed);
     LS_TRY_GOTO(make_states(space, description->parallel), status, failed);
     LS_TRY_GOTO(check_memory(space, ls__exchange_gradient_bytes(space->exchange)), status, failed);
     run->space = *out = space;

@@ -102,6 +102,11 @@ const float *ls__space_params(ls_space *space)
     return space->params;
 }
 
+const uint16_t *ls__space_halves(const ls_space *space)
+{
+    return ls__exchange_halves(space->exchange);
+}
+
 ls_run *ls__space_run(const ls_space *space)
 {
     return space->run;

@@ -28,7 +28,7 @@ static ls__built *find(const ls_model *model, const ls__graph_options *wanted)
         const ls__graph_options *o = ls__graph_options_of(b->graph);
         if (b->fits && o->stage == wanted->stage && o->batch == wanted->batch &&
             o->decode == wanted->decode && o->precision == wanted->precision &&
-            same_fields(o, wanted->fields, wanted->nfields))
+            o->halves == wanted->halves && same_fields(o, wanted->fields, wanted->nfields))
             return b;
     }
     return NULL;
@@ -128,7 +128,10 @@ ls_status ls__model_build_as(ls_model *model, const ls__graph_options *options, 
 ls_status ls__model_build(ls_model *model, ls_stage stage, int64_t samples, const ls_dataset *data,
                           bool compile_too, ls__built **out)
 {
-    ls__graph_options options = { .stage = stage, .batch = samples, .precision = model->precision };
+    ls__graph_options options = { .stage = stage,
+                                  .batch = samples,
+                                  .precision = model->precision,
+                                  .halves = model->halves && stage == LS_STAGE_TRAIN };
     options.fields = ls_dataset_fields(data, &options.nfields);
     return ls__model_build_as(model, &options, compile_too, out);
 }
@@ -174,6 +177,7 @@ ls_status ls__model_run(ls_model *model, ls__built *built, const ls__model_call 
     *context = (ls__run_context) {
         .params = call->params,
         .params_version = model->params_version,
+        .halves = call->halves,
         .grads = call->grads,
         .offsets = built->offsets,
         .fields = call->batch->fields,

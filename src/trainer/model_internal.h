@@ -49,6 +49,7 @@ struct ls_model {
 
     ls__built *built;
     ls_precision precision;
+    bool halves;    /* the run in hand keeps its parameters in bf16 too */
     bool profiling; /* what is compiled is measured */
     bool tracing;
     void *arena; /* shared by all builds: one runs at a time */
@@ -73,8 +74,9 @@ ls_status ls__model_open_backend(ls_model *model);
 void ls__model_free_built(ls_model *model);
 
 typedef struct ls__model_call {
-    const float *params; /* the flat space */
-    float *grads;        /* training */
+    const float *params;    /* the flat space */
+    const uint16_t *halves; /* the same as bf16; NULL = the model is built without */
+    float *grads;           /* training */
     const ls_batch *batch;
     uint64_t seed;
     int64_t step;

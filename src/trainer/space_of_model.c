@@ -8,8 +8,10 @@
 /* The run says what the model computes in. */
 static void take_precision(ls_model *model, ls_run *run)
 {
+    bool mixed = ls__run_options(run)->precision == LS_PRECISION_BF16_MIXED;
     model->precision = ls__run_options(run)->precision;
-    if (model->precision == LS_PRECISION_BF16_MIXED && !model->backend->multiplies_bf16())
+    model->halves = mixed && model->backend->multiplies_bf16();
+    if (mixed && !model->halves)
         ls__log(
             LS__LOG_INFO,
             "--precision bf16-mixed: this device (%s) does not multiply bf16; it rounds alike, but "
@@ -39,6 +41,7 @@ ls_status ls__model_space(ls_model *model, ls_run *run, ls_space **out)
         .count = model->count,
         .init = ls__model_init,
         .user = model,
+        .halves = model->halves,
         .parallel = model->backend->parallel,
     };
     ls__run_with_model(run, &(ls__run_model) { .user = model, .prepare = ls__model_prepare });

@@ -102,6 +102,8 @@ static char *base_of(const cpu_buffer *b, const ls__run_context *context)
     switch (b->space) {
     case CPU_PARAM:
         return (char *)(context->params + context->offsets[b->slot]);
+    case CPU_HALVES:
+        return (char *)(uintptr_t)(context->halves + context->offsets[b->slot]);
     case CPU_GRAD:
         return (char *)(context->grads + context->offsets[b->slot]);
     case CPU_FIELD:

@@ -69,6 +69,7 @@ typedef enum cpu_layout { CPU_PLAIN, CPU_BLOCKED, CPU_HALF, CPU_ROUNDED, CPU_LAY
 typedef enum cpu_space {
     CPU_ARENA,    /* per tile and thread, or whole: the memory plan decides */
     CPU_PARAM,    /* params + offsets[slot] */
+    CPU_HALVES,   /* halves + offsets[slot] */
     CPU_GRAD,     /* grads + offsets[slot] */
     CPU_FIELD,    /* fields[slot] */
     CPU_STATE,    /* states[slot] */
@@ -212,9 +213,9 @@ typedef struct cpu_builder {
     int nprologue, prologue_room;
     cpu_step *finishers; /* whole steps that wait until the tiles are done */
     int nfinishers, finisher_room;
-    bool *unfinished;    /* (tensors) written by a finisher to come */
-    int64_t large_bytes; /* of weights that are not for tiles (tile.c) */
-    bool whole_linear;   /* linear layers run as whole steps */
+    bool *unfinished;       /* (tensors) written by a finisher to come */
+    int64_t large_bytes;    /* of weights that are not for tiles (tile.c) */
+    bool whole_linear;      /* linear layers run as whole steps */
     struct cpu_head *heads; /* head.h */
     int nheads;
     struct cpu_packed *packed;

@@ -201,6 +201,13 @@ static ls_status flush_finishers(cpu_builder *b);
 
 static ls_status make_layout(cpu_builder *b, const ls_tensor *x, cpu_layout layout);
 
+/* The run keeps parameters as bf16 too: nothing to convert. */
+static bool is_kept_as_half(const cpu_builder *b, const ls_tensor *x, cpu_layout layout)
+{
+    return layout == CPU_HALF && x->role == LS__ROLE_PARAM &&
+           ls__graph_options_of(b->graph)->halves;
+}
+
 /* Between blocked and the others the way leads over plain. */
 static ls_status copy_as(cpu_builder *b, const ls_tensor *x, cpu_layout layout)
 {
@@ -228,6 +235,12 @@ static ls_status make_layout(cpu_builder *b, const ls_tensor *x, cpu_layout layo
     for (int i = 0; i < CPU_LAYOUTS; i++) there |= value->buffer[i] >= 0;
     LS_ASSERT(there || x->role != LS__ROLE_VALUE);
     if (!there) LS_TRY(outside(b, x, &value->buffer[CPU_PLAIN]));
+    if (value->buffer[layout] < 0 && is_kept_as_half(b, x, layout))
+        return add_buffer(b,
+                          &(cpu_buffer) { .space = CPU_HALVES,
+                                          .nbytes = ls__cpu_nbytes(b->program, x, CPU_HALF),
+                                          .slot = x->slot },
+                          &value->buffer[layout]);
     return value->buffer[layout] < 0 ? copy_as(b, x, layout) : LS_OK;
 }
 
