@@ -9,11 +9,12 @@
 extern "C" {
 #endif
 
-/* A run of consecutive elements of one tensor. The gradient is complete: averaged over the global
- * batch and clipped. */
+/* A run of consecutive elements of one tensor. The gradient, grad_scale * grad, is averaged over the
+ * global batch and clipped; grad_scale is 1 unless the optimizer says scales_grad. */
 typedef struct ls_slice {
-    float *param;        /* (count) */
-    const float *grad;   /* (count) */
+    float *param;      /* (count) */
+    const float *grad; /* (count) */
+    float grad_scale;
     float *const *state; /* one (count) array per name in states; zero before the first step */
     int64_t count;
     int64_t step;        /* 1 at the first update */
@@ -34,7 +35,8 @@ typedef struct ls_optimizer {
     bool whole_tensors; /* a slice is one whole tensor; default: cut anywhere, so the update must be
                            elementwise */
     void (*update)(const ls_slice *slice); /* by several threads, on disjoint slices */
-    double default_lr;                     /* when the run names none; 0 = 1e-3 */
+    bool scales_grad;  /* the update multiplies by grad_scale itself: saves a pass over memory */
+    double default_lr; /* when the run names none; 0 = 1e-3 */
 } ls_optimizer;
 
 /* SGD: v = momentum v + g + weight_decay p; p -= lr v. ls_nesterov: p -= lr (g + weight_decay p +

@@ -204,6 +204,7 @@ static ls_slice slice_of(const training *t, float *param, const float *grad, flo
     ls_slice slice = t->slice;
     slice.param = param;
     slice.grad = grad;
+    slice.grad_scale = 1;
     slice.state = state;
     slice.count = count;
     slice.step = t->step;

@@ -72,18 +72,27 @@ void ls__exchange_round(ls__exchange *x)
     ls__exchange_parallel(x, x->plan.nranges, round_range);
 }
 
+static void update(const ls__exchange *x, int segment, int64_t offset, int64_t count,
+                   const float *sum)
+{
+    float *params = (float *)(void *)x->params.base;
+    x->options.update(x->options.user, segment, offset, count, params + offset, sum, x->scale);
+    round_params(x, offset, count);
+}
+
 static void commit_chunk(void *context, int64_t i)
 {
     const ls__exchange *x = context;
     const ls__chunk *chunk = &x->plan.chunks[i];
-    float *params = (float *)(void *)x->params.base;
+    if (x->sum) {
+        update(x, chunk->segment, chunk->offset, chunk->count, x->sum + chunk->offset);
+        return;
+    }
     _Alignas(64) float sum[LS__BLOCK];
     for (int64_t at = 0; at < chunk->count; at += LS__BLOCK) {
         int64_t n = block_at(chunk, at), offset = chunk->offset + at;
-        if (!x->sum) sum_block(x, sum, offset, n);
-        x->options.update(x->options.user, chunk->segment, offset, n, params + offset,
-                          x->sum ? x->sum + offset : sum, x->scale);
-        round_params(x, offset, n);
+        sum_block(x, sum, offset, n);
+        update(x, chunk->segment, offset, n, sum);
     }
 }
 
@@ -91,10 +100,7 @@ static void commit_segment(void *context, int64_t i)
 {
     const ls__exchange *x = context;
     const ls__range *range = &x->plan.ranges[i];
-    float *params = (float *)(void *)x->params.base;
-    x->options.update(x->options.user, range->segment, range->offset, range->count,
-                      params + range->offset, x->sum + range->offset, x->scale);
-    round_params(x, range->offset, range->count);
+    update(x, range->segment, range->offset, range->count, x->sum + range->offset);
 }
 
 void ls__exchange_commit(ls__exchange *x, float scale, bool skip)

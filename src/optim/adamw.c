@@ -16,6 +16,7 @@ typedef struct adamw_slice {
     float *param, *first, *second; /* (count) */
     const float *grad;             /* (count) */
     int64_t count;
+    float scale;        /* of grad */
     float keep;         /* 1 - lr weight_decay */
     float beta1, rest1; /* rest = 1 - beta */
     float beta2, rest2;
@@ -30,7 +31,7 @@ LS__BODY adamw_body(const adamw_slice *s)
     const adamw_slice c = *s;
     const float epsilon = (float)EPSILON;
     for (int64_t i = 0; i < c.count; i++) {
-        float g = grad[i];
+        float g = c.scale * grad[i];
         float m = c.beta1 * first[i] + c.rest1 * g;
         float v = c.beta2 * second[i] + c.rest2 * g * g;
         first[i] = m;
@@ -49,6 +50,7 @@ static void adamw_update(const ls_slice *slice)
         .second = slice->state[1],
         .grad = slice->grad,
         .count = slice->count,
+        .scale = slice->grad_scale,
         .keep = (float)(1 - slice->lr * slice->weight_decay),
         .beta1 = (float)slice->beta1,
         .rest1 = (float)(1 - slice->beta1),
@@ -65,5 +67,6 @@ const ls_optimizer ls_adamw = {
     .name = "adamw",
     .states = states,
     .update = adamw_update,
+    .scales_grad = true,
     .default_lr = 1e-3,
 };

@@ -13,10 +13,10 @@ LS__BODY plain_body(const ls_slice *s)
 {
     float *restrict param = s->param;
     const float *restrict grad = s->grad;
-    const float lr = (float)s->lr, decay = (float)s->weight_decay;
+    const float lr = (float)s->lr, decay = (float)s->weight_decay, scale = s->grad_scale;
     for (int64_t i = 0; i < s->count; i++) {
         float p = param[i];
-        param[i] = p - lr * (grad[i] + decay * p);
+        param[i] = p - lr * (scale * grad[i] + decay * p);
     }
 }
 LS__VECTORIZED(plain, const ls_slice *)
@@ -26,9 +26,10 @@ LS__BODY momentum_body(const ls_slice *s)
     float *restrict param = s->param, *restrict velocity = s->state[0];
     const float *restrict grad = s->grad;
     const float lr = (float)s->lr, decay = (float)s->weight_decay, momentum = (float)s->momentum;
+    const float scale = s->grad_scale;
     for (int64_t i = 0; i < s->count; i++) {
         float p = param[i];
-        float v = momentum * velocity[i] + (grad[i] + decay * p);
+        float v = momentum * velocity[i] + (scale * grad[i] + decay * p);
         velocity[i] = v;
         param[i] = p - lr * v;
     }
@@ -40,9 +41,10 @@ LS__BODY nesterov_body(const ls_slice *s)
     float *restrict param = s->param, *restrict velocity = s->state[0];
     const float *restrict grad = s->grad;
     const float lr = (float)s->lr, decay = (float)s->weight_decay, momentum = (float)s->momentum;
+    const float scale = s->grad_scale;
     for (int64_t i = 0; i < s->count; i++) {
         float p = param[i];
-        float g = grad[i] + decay * p;
+        float g = scale * grad[i] + decay * p;
         float v = momentum * velocity[i] + g;
         velocity[i] = v;
         param[i] = p - lr * (g + momentum * v);
@@ -73,6 +75,7 @@ const ls_optimizer ls_sgd = {
     .name = "sgd",
     .states = states,
     .update = sgd_update,
+    .scales_grad = true,
     .default_lr = 0.01,
 };
 
@@ -80,5 +83,6 @@ const ls_optimizer ls_nesterov = {
     .name = "nesterov",
     .states = states,
     .update = nesterov_update,
+    .scales_grad = true,
     .default_lr = 0.01,
 };

@@ -1,7 +1,7 @@
-/* The update of a block, called by the exchange with the sum of all gradients still in the first
- * level of the cache. The gradient is finished here (mean and clipping in one factor) block by
- * block in a buffer on the stack, so that an optimizer sees a complete gradient and no pass over
- * memory is added. */
+/* The update of a piece of the space, called by the exchange with the sum of all gradients. Mean and
+ * clipping are one factor. Optimizers that apply it themselves, as ours do, read the sum where it
+ * is; for others it is applied block by block in a buffer on the stack, which keeps the memory idle
+ * meanwhile: AdamW at 124 million parameters is a fifth slower that way. */
 #include <lockstep/optimizer.h>
 
 #include "run/space_state.h"
@@ -30,7 +30,7 @@ static int64_t state_begin(const ls_space *space, int64_t offset)
 enum { STATES_MAX = 8 };
 
 static void update_piece(const ls_space *space, int segment, int64_t offset, int64_t count,
-                         float *param, const float *grad)
+                         float *param, const float *grad, float scale)
 {
     const ls__space_tensor *tensor = &space->tensors[segment];
     const ls__param_settings *rule = &space->rules[segment];
@@ -42,6 +42,7 @@ static void update_piece(const ls_space *space, int segment, int64_t offset, int
     ls_slice slice = {
         .param = param,
         .grad = grad,
+        .grad_scale = scale,
         .state = state,
         .count = count,
         .step = space->updates + 1,
@@ -72,16 +73,16 @@ void ls__space_update(void *user, int segment, int64_t offset, int64_t count, fl
         return;
     }
     if (space->rules[segment].frozen) return;
-    if (space
-            ->whole) { /* a whole-tensor optimizer: the exchange calls serially, tensor by tensor */
-        scaled(space->whole, grad, count, scale);
-        update_piece(space, segment, offset, count, param, space->whole);
+    if (space->kind->scales_grad) {
+        update_piece(space, segment, offset, count, param, grad, scale);
         return;
     }
-    float block[LS__BLOCK];
-    for (int64_t at = 0; at < count; at += LS__BLOCK) {
-        int64_t n = count - at < LS__BLOCK ? count - at : LS__BLOCK;
+    float small[LS__BLOCK];
+    float *block = space->whole ? space->whole : small; /* of whole tensors: one at a time */
+    int64_t most = space->whole ? count : LS__BLOCK;
+    for (int64_t at = 0; at < count; at += most) {
+        int64_t n = count - at < most ? count - at : most;
         scaled(block, grad + at, n, scale);
-        update_piece(space, segment, offset + at, n, param + at, block);
+        update_piece(space, segment, offset + at, n, param + at, block, 1);
     }
 }

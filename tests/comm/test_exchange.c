@@ -90,10 +90,11 @@ static bool tree_value(const variant *v, int step, int first, int span, int64_t 
 /* Lane by lane, as reduction.h says. */
 static double block_norm2(const float *x, int64_t count)
 {
-    double lanes[8] = { 0 };
-    for (int64_t i = 0; i < count; i++) lanes[i % 8] += (double)x[i] * (double)x[i];
-    return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
-           ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+    double lanes[32] = { 0 };
+    for (int64_t i = 0; i < count; i++) lanes[i % 32] += (double)x[i] * (double)x[i];
+    for (int half = 16; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) lanes[i] += lanes[i + half];
+    return lanes[0];
 }
 
 static void reference_step(const variant *v, int step, result *out)
@@ -193,6 +194,21 @@ static void check_owned(test_rank *t, const ls__exchange *x)
     RANK_CHECK(t, all == want);
 }
 
+static void check_halves(test_rank *t, const job *j, ls__exchange *x)
+{
+    const uint16_t *halves = ls__exchange_halves(x);
+    const float *params = ls__exchange_params(x);
+    RANK_CHECK(t, (halves != NULL) == j->v.factors);
+    for (int s = 0; halves && s < NSEGMENTS; s++) {
+        for (int64_t i = segments[s].offset; i < segments[s].offset + segments[s].count; i++) {
+            uint32_t bits = (uint32_t)halves[i] << 16;
+            float half;
+            memcpy(&half, &bits, sizeof half);
+            RANK_CHECK(t, fabsf(half - params[i]) <= fabsf(params[i]) / 256);
+        }
+    }
+}
+
 static void train(test_rank *t)
 {
     job *j = t->user;
@@ -201,6 +217,7 @@ static void train(test_rank *t)
                                      .count = COUNT,
                                      .micro_batches = j->v.micro_batches,
                                      .norms = j->v.norms,
+                                     .halves = j->v.factors,
                                      .whole_segments = j->v.whole,
                                      .update = update,
                                      .user = &j->v,
@@ -208,9 +225,13 @@ static void train(test_rank *t)
     ls__exchange *x;
     RANK_OK(t, ls__exchange_create(t->comm, &options, &x));
     check_owned(t, x);
+    ls__exchange_round(x);
+    RANK_OK(t, ls_comm_barrier(t->comm));
+    check_halves(t, j, x);
     for (int step = 0; step < STEPS; step++) take_step(t, j, x, step);
     RANK_OK(t, ls__exchange_wait(x));
     RANK_CHECK(t, memcmp(ls__exchange_params(x), j->want.params, sizeof j->want.params) == 0);
+    check_halves(t, j, x);
     ls__exchange_destroy(x);
     RANK_OK(t, ls_comm_barrier(t->comm));
 }

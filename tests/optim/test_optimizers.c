@@ -17,10 +17,11 @@ static void start(float *param)
     for (int i = 0; i < GOLDEN_COUNT; i++) param[i] = value_at((37 * i + 11) % 64 - 32, 64);
 }
 
-static void gradient(float *grad, int step)
+/* Divided by scale, which is exact for powers of two. */
+static void gradient(float *grad, int step, float scale)
 {
     for (int i = 0; i < GOLDEN_COUNT; i++)
-        grad[i] = value_at((29 * i + 17 * step * step + 5) % 128 - 64, 64);
+        grad[i] = value_at((29 * i + 17 * step * step + 5) % 128 - 64, 64) / scale;
 }
 
 static void against(const float (*golden)[GOLDEN_COUNT], const ls_optimizer *optimizer,
@@ -32,8 +33,9 @@ static void against(const float (*golden)[GOLDEN_COUNT], const ls_optimizer *opt
     slice.grad = grad;
     slice.state = (float *const[]) { a, b };
     slice.count = GOLDEN_COUNT;
+    slice.grad_scale = 0.25F;
     for (int step = 0; step < GOLDEN_STEPS; step++) {
-        gradient(grad, step);
+        gradient(grad, step, slice.grad_scale);
         slice.step = step + 1;
         optimizer->update(&slice);
         for (int i = 0; i < GOLDEN_COUNT; i++)
@@ -79,6 +81,7 @@ static void update_range(const ls_optimizer *optimizer, const ls_slice *like, ar
     ls_slice slice = *like;
     slice.param = x->param + begin;
     slice.grad = x->grad + begin;
+    slice.grad_scale = 0.3F;
     slice.state = (float *const[]) { x->a + begin, x->b + begin };
     slice.count = end - begin;
     optimizer->update(&slice);
