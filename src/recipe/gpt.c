@@ -81,7 +81,7 @@ static void save_with_run(ls_run *run, void *user)
     if (ls_world_rank(s->world) != 0) return;
     ls_status status = recipe_gpt_save(s->recipe, ls_run_folder(run));
     if (status == LS_OK) status = recipe_gpt_save_tokenizer(s->tokenizer, ls_run_folder(run));
-    if (status != LS_OK) ls_world_abort(s->world, "%s", ls_error_text());
+    ls_check(status);
 }
 
 /* Samples of a step, unless a flag says otherwise: long ones are fewer. */

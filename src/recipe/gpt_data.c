@@ -75,7 +75,8 @@ ls_status recipe_gpt_tokenizer(const recipe_gpt *recipe, ls_tokenizer **out)
 ls_status recipe_gpt_open(const recipe_gpt *recipe, const char *path, const ls_tokenizer *tokenizer,
                           ls_dataset **out)
 {
-    if (is_tokens(path)) return ls_dataset_tokens(path, recipe->context, out);
+    ls_token_options options = { .vocabulary = recipe->vocabulary };
+    if (is_tokens(path)) return ls_dataset_tokens_with(path, recipe->context, &options, out);
     if (tokenizer) return ls_dataset_text(path, recipe->context, tokenizer, out);
     return ls_fail(LS_ERR_CONFIG,
                    "%s: a text, but this model was trained on token files and nobody said what "

@@ -20,9 +20,8 @@ typedef struct saving {
 static void save_with_run(ls_run *run, void *user)
 {
     const saving *s = user;
-    if (ls_world_rank(s->world) == 0 &&
-        recipe_image_classes(s->recipe, ls_run_folder(run), true) != LS_OK)
-        ls_world_abort(s->world, "%s", ls_error_text());
+    if (ls_world_rank(s->world) == 0)
+        ls_check(recipe_image_classes(s->recipe, ls_run_folder(run), true));
 }
 
 static void train(ls_world *world, recipe_image *recipe)

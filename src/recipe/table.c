@@ -72,12 +72,11 @@ static void save_with_run(ls_run *run, void *user)
     if (ls_world_rank(s->world) != 0) return;
     path_in(path, ls_run_folder(run), "table.json");
     path_in(new, ls_run_folder(run), "table.json.new");
-    if (ls_table_schema_save(s->schema, new) != LS_OK)
-        ls_world_abort(s->world, "%s", ls_error_text());
+    ls_check(ls_table_schema_save(s->schema, new));
     if (access(path, F_OK) == 0 && !same_files(path, new))
-        ls_world_abort(s->world, "%s: the run began with other columns than the data has now",
-                       path);
-    if (rename(new, path) != 0) ls_world_abort(s->world, "%s: cannot write", path);
+        ls_check(ls_fail(LS_ERR_CONFIG,
+                         "%s: the run began with other columns than the data has now", path));
+    if (rename(new, path) != 0) ls_check(ls_fail(LS_ERR_IO, "%s: cannot write", path));
 }
 
 /* --- the command --- */

@@ -126,9 +126,9 @@ sed 's/God/Qod/' text >other
 # shellcheck disable=SC2086
 {
     refused 2 'begun with 185' train gpt --data longer --tokens characters $tiny --max-epochs 30 --lr 0.01 --name characters
-    refused 1 'heads 4: runs/bytes began with 2' train gpt --data text --layers 1 --heads 4 --width 16 --context 16 \
+    refused 2 'heads 4: runs/bytes began with 2' train gpt --data text --layers 1 --heads 4 --width 16 --context 16 \
         --batch-size 8 --max-epochs 30 --name bytes --devices 2
-    refused 1 'other tokens' train gpt --data other --tokens characters $tiny --max-epochs 30 --lr 0.01 --name characters
+    refused 2 'other tokens' train gpt --data other --tokens characters $tiny --max-epochs 30 --lr 0.01 --name characters
 }
 
 # A loss that is no number ends the run, and says at which step.
@@ -148,7 +148,7 @@ refused 3 'step 1' train gpt --data "$golden/tokens.bin" --init-from nan --devic
     refused 2 'not a multiple of --heads 3' train gpt --data text --heads 3
     refused 2 'tokenizer has 256' train gpt --data text --vocabulary 100
     refused 2 'holds tokens' train gpt --data "$golden/tokens.bin" --tokens bytes
-    refused 2 'sample' train gpt --data "$golden/tokens.bin" $tiny --vocabulary 20 --max-epochs 1
+    refused 2 'tokens.bin: token' train gpt --data "$golden/tokens.bin" $tiny --vocabulary 20 --max-epochs 1
     refused 2 '13' train gpt --data "$golden/tokens.bin" --init-from "$golden" --context 13
     printf 'a short text' >short
     refused 2 'short' train gpt --data short

@@ -122,7 +122,7 @@ grep -q '"samples":24' eval && grep -q '"accuracy":1.0' eval || fail "eval of pi
 grep -q '"samples":120' eval || fail "not all pictures: $(cat eval)"
 cp -r pictures others && mv others/green others/yellow
 refused 2 'not the classes of the run' eval pictures-3 --data others --devices 1
-refused 1 'not the classes of the run' train image --data others --image-size 16 --model cnn --devices 1 --micro-batches 4 \
+refused 2 'not the classes of the run' train image --data others --image-size 16 --model cnn --devices 1 --micro-batches 4 \
     --max-epochs 7 --batch-size 16 --seed 7 --val-fraction 0.2 --name pictures-1
 refused 2 'has 3 sub-folders' train image --data pictures --classes 2 --devices 1
 refused 2 'image-size 2' train image --data pictures --image-size 2 --devices 1

@@ -67,7 +67,7 @@ grep -q accuracy out || fail "no accuracy: $(cat out)"
 sed 's/down/left/' train.csv >other.csv
 # shellcheck disable=SC2086
 {
-    refused 1 'other columns' train table --data other.csv $usual --max-epochs 20 --devices 1 --name number-1
+    refused 2 'other columns' train table --data other.csv $usual --max-epochs 20 --devices 1 --name number-1
     works train table --data train.csv $usual --max-epochs 14 --devices 3 --name number-1
 }
 
