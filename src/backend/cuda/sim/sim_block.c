@@ -20,7 +20,6 @@ static void become(void *identity)
 
 static void become_thread(sim_block *b, int i)
 {
-    if (!b->threads[i].identity) b->threads[i].identity = __tsan_create_fiber(0);
     become(b->threads[i].identity);
 }
 
@@ -29,9 +28,12 @@ static void become_home(sim_block *b)
     become(b->home_identity);
 }
 
-static void remember_home(sim_block *b)
+/* All at once, at home: a new identity is ordered behind the one that creates it. */
+static void make_identities(sim_block *b)
 {
     b->home_identity = __tsan_get_current_fiber();
+    for (int i = 0; i < b->nthreads; i++)
+        if (!b->threads[i].identity) b->threads[i].identity = __tsan_create_fiber(0);
 }
 
 static void drop_identities(sim_block *b)
@@ -52,7 +54,7 @@ static void become_home(sim_block *b)
     (void)b;
 }
 
-static void remember_home(sim_block *b)
+static void make_identities(sim_block *b)
 {
     (void)b;
 }
@@ -103,6 +105,7 @@ void ls__sim_block_give_up(sim_block *b, cudaError_t error, const char *text)
 {
     b->error = error;
     snprintf(b->trouble, sizeof(b->trouble), "%s", text);
+    sim_release(&b->end); /* home reads the text */
     go_home(b);
     __builtin_unreachable();
 }
@@ -178,7 +181,7 @@ static void open_barrier(sim_block *b)
 void ls__sim_barrier(void)
 {
     sim_block *b = ls__sim_block_here();
-    char *order = &b->barrier_order[b->generation & 1];
+    sim_order *order = &b->barrier[b->generation & 1];
     sim_release(order);
     if (++b->arrived == b->live)
         open_barrier(b);
@@ -192,9 +195,9 @@ void ls__sim_barrier(void)
 static void run_thread(sim_block *b, int i)
 {
     set_current(b, i);
-    sim_acquire(&b->begin_order);
+    sim_acquire(&b->begin);
     b->launch->invoke(b->bound);
-    sim_release(&b->end_order);
+    sim_release(&b->end);
     b->live--;
     if (b->arrived > 0 && b->arrived == b->live) open_barrier(b);
 }
@@ -253,14 +256,14 @@ bool ls__sim_block_prepare(sim_block *b, const sim_launch *launch, const void *b
         at.y = 0;
         at.z++;
     }
-    remember_home(b);
+    make_identities(b);
     return true;
 }
 
 /* Fibers that stopped amid a kernel are of no use any more. */
 static void drop_fibers(sim_block *b)
 {
-    for (int i = 0; i < b->nfibers; i++) ls__sim_fiber_destroy(b->fibers[i]);
+    for (int i = 0; i < b->nfibers; i++) SIM_UNSEEN(ls__sim_fiber_destroy(b->fibers[i]));
     b->nfibers = b->nidle = 0;
     drop_identities(b);
 }
@@ -282,7 +285,7 @@ bool ls__sim_block_run(sim_block *b, uint64_t number)
     new_shared(b);
     ls__sim_here = &b->here;
     b->running = b->home;
-    sim_release(&b->begin_order);
+    sim_release(&b->begin);
     sim_fiber *f = idle_fiber(b);
     if (f)
         switch_to(b, f);
@@ -290,12 +293,11 @@ bool ls__sim_block_run(sim_block *b, uint64_t number)
         b->error = cudaErrorMemoryAllocation;
         snprintf(b->trouble, sizeof(b->trouble), "no memory for a thread's stack");
     }
-    sim_acquire(&b->end_order);
-    char where[256];
-    if (b->error != cudaSuccess) ls__sim_where(where, sizeof(where));
+    sim_acquire(&b->end);
     ls__sim_here = NULL;
     if (b->error == cudaSuccess) return true;
-    ls__sim_fault(b->device, b->error, "%s: %s", where, b->trouble);
+    ls__sim_fault(b->device, b->error, "kernel %s, block (%u, %u, %u): %s", b->launch->name,
+                  b->here.block.x, b->here.block.y, b->here.block.z, b->trouble);
     for (int i = 0; i < b->nthreads; i++) b->threads[i].waits = SIM_WAITS_NOT;
     memset(b->warps, 0, sizeof(b->warps));
     drop_fibers(b);

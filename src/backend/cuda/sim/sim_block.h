@@ -22,7 +22,7 @@ typedef struct sim_thread {
 typedef struct sim_warp {
     unsigned arrived; /* lanes */
     unsigned generation;
-    char order[2]; /* the sanitizer's */
+    sim_order order[2];
 } sim_warp;
 
 struct sim_block {
@@ -47,7 +47,7 @@ struct sim_block {
     cudaError_t error; /* why it cannot go on */
     char trouble[256];
     void *home_identity; /* the thread sanitizer's */
-    char begin_order, end_order, barrier_order[2];
+    sim_order begin, end, barrier[2];
 };
 
 /* Of the thread that runs. */

@@ -28,17 +28,18 @@ struct sim_crew {
     uint64_t generation; /* of jobs */
     int busy, alive;     /* helpers */
     bool closing;
-    char begin_order, end_order; /* the sanitizer's */
+    sim_order begin, end;
 };
 
-static void run_blocks(sim_crew *crew, sim_block *block, sim_job *job)
+/* Runs blocks until there are none, or `most` of them. */
+static void run_blocks(sim_crew *crew, sim_block *block, sim_job *job, uint64_t most)
 {
     if (!ls__sim_block_prepare(block, job->launch, job->bound)) {
         ls__sim_fault(crew->device, cudaErrorMemoryAllocation, "kernel %s: no memory to run it",
                       job->launch->name);
         atomic_store(&job->failed, true);
     }
-    while (!atomic_load_explicit(&job->failed, memory_order_relaxed)) {
+    for (uint64_t done = 0; done < most && !atomic_load(&job->failed); done += job->step) {
         uint64_t from = atomic_fetch_add_explicit(&job->next, job->step, memory_order_relaxed);
         if (from >= job->nblocks) break;
         uint64_t to = from + job->step < job->nblocks ? from + job->step : job->nblocks;
@@ -54,9 +55,9 @@ static void help(sim_crew *crew, sim_block *block, sim_job *job)
 {
     crew->busy++;
     sim_unlock(&crew->lock);
-    sim_acquire(&crew->begin_order);
-    run_blocks(crew, block, job);
-    sim_release(&crew->end_order);
+    sim_acquire(&crew->begin);
+    run_blocks(crew, block, job, UINT64_MAX);
+    sim_release(&crew->end);
     sim_lock(&crew->lock);
     crew->busy--;
     sim_wake(&crew->changed);
@@ -102,23 +103,37 @@ static void start_helpers(sim_crew *crew)
     }
 }
 
+/* For the thread sanitizer blocks only race when different threads run them: helpers get a part of
+ * every launch, whoever is faster. */
+static uint64_t own_part(const sim_crew *crew, const sim_job *job)
+{
+    return SIM_TSAN && crew->alive > 0 ? (job->nblocks + 1) / 2 : UINT64_MAX;
+}
+
+static bool is_left_to_helpers(const sim_crew *crew, const sim_job *job)
+{
+    return SIM_TSAN && crew->alive > 0 && !atomic_load(&job->failed) &&
+           atomic_load(&job->next) < job->nblocks;
+}
+
 static void share(sim_crew *crew, sim_job *job)
 {
     start_helpers(crew);
-    sim_release(&crew->begin_order);
+    sim_release(&crew->begin);
     sim_lock(&crew->lock);
     crew->job = job;
     crew->generation++;
+    uint64_t most = own_part(crew, job);
     sim_wake(&crew->changed);
     sim_unlock(&crew->lock);
 
-    run_blocks(crew, crew->own, job);
+    run_blocks(crew, crew->own, job, most);
 
     sim_lock(&crew->lock);
+    while (crew->busy > 0 || is_left_to_helpers(crew, job)) sim_wait(&crew->changed, &crew->lock);
     crew->job = NULL;
-    while (crew->busy > 0) sim_wait(&crew->changed, &crew->lock);
     sim_unlock(&crew->lock);
-    sim_acquire(&crew->end_order);
+    sim_acquire(&crew->end);
 }
 
 void ls__sim_crew_run(sim_crew *crew, const sim_launch *l, const void *bound)
@@ -132,7 +147,7 @@ void ls__sim_crew_run(sim_crew *crew, const sim_launch *l, const void *bound)
     if (workers > 1 && nblocks > 1 && (SIM_TSAN || threads >= WORTH_SHARING))
         share(crew, &job);
     else
-        run_blocks(crew, crew->own, &job);
+        run_blocks(crew, crew->own, &job, UINT64_MAX);
 }
 
 sim_crew *ls__sim_crew_create(int device, int nworkers)
@@ -161,7 +176,5 @@ void ls__sim_crew_destroy(sim_crew *crew)
     while (crew->alive > 0) sim_wait(&crew->changed, &crew->lock);
     sim_unlock(&crew->lock);
     ls__sim_block_destroy(crew->own);
-    pthread_mutex_destroy(&crew->lock);
-    pthread_cond_destroy(&crew->changed);
-    ls__free(crew);
+    sim_end(crew, &crew->lock, &crew->changed);
 }

@@ -14,6 +14,7 @@ typedef struct fault {
     cudaError_t error;
     bool found;
     char text[TEXT];
+    sim_order order; /* of the text */
 } fault;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -66,6 +67,7 @@ void ls__sim_fault(int device, cudaError_t error, const char *format, ...)
         va_start(args, format);
         vsnprintf(f->text, sizeof(f->text), format, args);
         va_end(args);
+        sim_release(&f->order);
     }
     sim_unlock(&lock);
 }
@@ -78,6 +80,7 @@ static cudaError_t look(int device, bool finds)
     cudaError_t error = f->found ? f->error : cudaSuccess;
     if (error != cudaSuccess) {
         last_error = error;
+        sim_acquire(&f->order);
         tell(error, f->text);
     }
     sim_unlock(&lock);

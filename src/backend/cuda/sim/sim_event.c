@@ -16,7 +16,7 @@ struct CUevent_st {
     bool untimed;
     int users; /* calls in queues; the last one frees it when it was destroyed */
     bool destroyed;
-    char order;       /* the sanitizer's */
+    sim_order order;
     uint64_t capture; /* the one that its last record marks a point in; 0 = none */
     int point;
 };
@@ -33,19 +33,12 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static void end(sim_event *e)
-{
-    pthread_mutex_destroy(&e->lock);
-    pthread_cond_destroy(&e->changed);
-    ls__free(e);
-}
-
 /* Unlocks it. */
 static void leave(sim_event *e)
 {
     bool last = --e->users == 0 && e->destroyed;
     sim_unlock(&e->lock);
-    if (last) end(e);
+    if (last) sim_end(e, &e->lock, &e->changed);
 }
 
 static void run_record(sim_stream *stream, const sim_call *call)

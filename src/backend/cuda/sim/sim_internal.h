@@ -94,6 +94,7 @@ struct sim_call {
     const sim_call_kind *kind;
     const char *name;
     size_t nbytes;
+    sim_order order; /* behind its enqueueing */
     _Alignas(16) unsigned char arguments[];
 };
 

@@ -8,6 +8,9 @@
 
 #include <pthread.h>
 #include <stddef.h>
+#include <stdint.h>
+
+#include "base/memory.h"
 
 #ifdef __has_feature
 #if __has_feature(address_sanitizer)
@@ -18,36 +21,55 @@
 #define LS_SIM_ASAN 1
 #endif
 
+/* What is released and acquired. Eight bytes, aligned: the sanitizer cannot tell apart what lies
+ * within such a word. */
+typedef struct sim_order {
+    _Alignas(8) uint64_t unused;
+} sim_order;
+
 #ifdef LS_SIM_TSAN
 #include <sanitizer/tsan_interface.h>
 void AnnotateIgnoreSyncBegin(const char *file, int line);
 void AnnotateIgnoreSyncEnd(const char *file, int line);
+void AnnotateIgnoreWritesBegin(const char *file, int line);
+void AnnotateIgnoreWritesEnd(const char *file, int line);
 enum { SIM_TSAN = 1 };
+/* Ends something that other threads have used under its lock, which is hidden. */
+#define SIM_UNSEEN(statement)                                                                      \
+    do {                                                                                           \
+        AnnotateIgnoreWritesBegin(__FILE__, __LINE__);                                             \
+        statement;                                                                                 \
+        AnnotateIgnoreWritesEnd(__FILE__, __LINE__);                                               \
+    } while (0)
 #define SIM_HIDDEN(statement)                                                                      \
     do {                                                                                           \
         AnnotateIgnoreSyncBegin(__FILE__, __LINE__);                                               \
         statement;                                                                                 \
         AnnotateIgnoreSyncEnd(__FILE__, __LINE__);                                                 \
     } while (0)
-static inline void sim_release(void *order)
+static inline void sim_release(sim_order *order)
 {
     __tsan_release(order);
 }
-static inline void sim_acquire(void *order)
+static inline void sim_acquire(sim_order *order)
 {
     __tsan_acquire(order);
 }
 #else
 enum { SIM_TSAN = 0 };
+#define SIM_UNSEEN(statement)                                                                      \
+    do {                                                                                           \
+        statement;                                                                                 \
+    } while (0)
 #define SIM_HIDDEN(statement)                                                                      \
     do {                                                                                           \
         statement;                                                                                 \
     } while (0)
-static inline void sim_release(void *order)
+static inline void sim_release(sim_order *order)
 {
     (void)order;
 }
-static inline void sim_acquire(void *order)
+static inline void sim_acquire(sim_order *order)
 {
     (void)order;
 }
@@ -86,6 +108,15 @@ static inline void sim_unlock(pthread_mutex_t *lock)
 static inline void sim_wait(pthread_cond_t *changed, pthread_mutex_t *lock)
 {
     SIM_HIDDEN(pthread_cond_wait(changed, lock));
+}
+/* Frees what holds the two. */
+static inline void sim_end(void *p, pthread_mutex_t *lock, pthread_cond_t *changed)
+{
+    SIM_UNSEEN({
+        pthread_mutex_destroy(lock);
+        pthread_cond_destroy(changed);
+        ls__free(p);
+    });
 }
 static inline void sim_wake(pthread_cond_t *changed)
 {

@@ -19,7 +19,7 @@ struct CUstream_st {
     bool closing, closed;
     sim_crew *crew; /* made at the first launch */
     sim_capture *capture;
-    char done;        /* the sanitizer's: released by every call, acquired by who waits */
+    sim_order done;   /* released by every call, acquired by who waits */
     sim_stream *next; /* of all streams */
 };
 
@@ -49,14 +49,14 @@ static void *run_stream(void *context)
     sim_lock(&s->lock);
     for (sim_call *call; (call = take_call(s));) {
         sim_unlock(&s->lock);
-        sim_acquire(call);
+        sim_acquire(&call->order);
         if (call->kind->touches_memory && !open) {
             ls__sim_memory_open();
             open = true;
         }
         current_call = call->name;
         call->kind->run(s, call);
-        ls__free(call);
+        SIM_UNSEEN(ls__free(call)); /* threads that were given up may have read it */
         sim_release(&s->done);
         sim_lock(&s->lock);
         if (open && !s->first) {
@@ -87,7 +87,7 @@ cudaError_t ls__sim_enqueue_now(sim_stream *s, const sim_call_kind *kind, const 
         return ls__sim_error(cudaErrorMemoryAllocation, "of the host, for a call's arguments");
     *call = (sim_call) { .kind = kind, .name = name, .nbytes = nbytes };
     if (nbytes) memcpy(call->arguments, arguments, nbytes);
-    sim_release(call);
+    sim_release(&call->order);
     sim_lock(&s->lock);
     *s->last = call;
     s->last = &call->next;
@@ -156,7 +156,7 @@ static void destroy(sim_stream *s)
     while (!s->closed) sim_wait(&s->changed, &s->lock);
     sim_unlock(&s->lock);
     ls__sim_crew_destroy(s->crew);
-    ls__free(s);
+    sim_end(s, &s->lock, &s->changed);
 }
 
 static sim_stream *default_stream(int device)

@@ -49,7 +49,7 @@ uint64_t ls__sim_warp(sim_warp_op op, unsigned mask, uint64_t value, int source)
     t->mask = mask;
     t->value = value;
     t->source = source;
-    char *order = &w->order[w->generation & 1];
+    sim_order *order = &w->order[w->generation & 1];
     if (op == SIM_WARP_SYNC) sim_release(order);
     w->arrived |= 1u << lane;
     if ((w->arrived & mask) == mask) {
