@@ -211,12 +211,31 @@ template <typename... P> inline void invoke(const void *p)
     apply(b->kernel, b->parameters);
 }
 
-inline void describe(const values<> &, sim_argument *) {}
+/* Pointers are looked for in structs, and what lies between their members may look like one: it is
+ * cleared where the compiler can, and the struct is not looked at where it cannot. */
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_clear_padding)
+#define LS_SIM_CLEARS_PADDING
+#endif
+#endif
+
+template <typename T> inline size_t clear_padding(T &x)
+{
+#ifdef LS_SIM_CLEARS_PADDING
+    if constexpr (std::is_class_v<T>) __builtin_clear_padding(&x);
+    return sizeof(T);
+#else
+    (void)x;
+    return std::is_class_v<T> ? 0 : sizeof(T);
+#endif
+}
+
+inline void describe(values<> &, sim_argument *) {}
 template <typename First, typename... Rest>
-inline void describe(const values<First, Rest...> &v, sim_argument *out)
+inline void describe(values<First, Rest...> &v, sim_argument *out)
 {
     static_assert(std::is_trivially_copyable_v<First>, "a kernel's parameters are copied as bytes");
-    *out = { &v.first, sizeof(First), std::is_pointer_v<First> };
+    *out = { &v.first, clear_padding(v.first), std::is_pointer_v<First> };
     describe(v.rest, out + 1);
 }
 
