@@ -14,7 +14,7 @@
 #include "backend/cuda/sim/sim_capture.h"
 #include "backend/cuda/sim/sim_internal.h"
 
-enum { ALIGNMENT = 256, KEPT_FREED = 64 };
+enum { ALIGNMENT = 256, KEPT_FREED = 64, HUGE_PAGE = 2 << 20 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static sim_range *table; /* by address */
@@ -153,20 +153,33 @@ void ls__sim_describe(const void *p, char *out, size_t nbytes)
 
 /* --- allocation --- */
 
-/* Maps nbytes between two guard pages, at the end of what lies between them. */
+/* Reserves nbytes without access that begin `before` bytes in front of a multiple of unit. */
+static char *reserve(size_t nbytes, size_t before, size_t unit)
+{
+    char *p =
+        mmap(NULL, nbytes + unit, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) return NULL;
+    size_t skip = (unit - ((uintptr_t)p + before) % unit) % unit;
+    if (skip > 0) munmap(p, skip);
+    if (skip < unit) munmap(p + skip + nbytes, unit - skip);
+    return p + skip;
+}
+
+/* Maps nbytes between two guard pages, at the end of what lies between them. Large ones in huge
+ * pages: access is given and taken page by page, as often as a stream begins and ends to work. */
 static bool map_range(size_t nbytes, sim_range *out)
 {
-    size_t page = page_size(), room = nbytes ? nbytes : 1, aligned;
-    room = (room + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    if (room < nbytes || room > SIZE_MAX - 4 * page) return false;
-    aligned = (room + page - 1) / page * page;
+    size_t page = page_size(), unit = nbytes >= 2 * HUGE_PAGE ? HUGE_PAGE : page;
+    if (nbytes > SIZE_MAX / 2) return false;
+    size_t room = (nbytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    size_t aligned = (room + unit - 1) / unit * unit;
     out->map_nbytes = aligned + 2 * page;
-    out->map =
-        mmap(NULL, out->map_nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (out->map == MAP_FAILED) return false;
+    out->map = reserve(out->map_nbytes, page, unit);
+    if (!out->map) return false;
     out->begin = out->map + page + aligned - room;
     out->nbytes = nbytes;
     protect(out, PROT_READ | PROT_WRITE);
+    if (unit == HUGE_PAGE) madvise(out->map + page, aligned, MADV_HUGEPAGE);
     return true;
 }
 

@@ -4,10 +4,14 @@
  * often not done yet, and what no event orders is a race that the thread sanitizer reports. The
  * queue's own lock is hidden from it (sim_sanitizer.h): a call is ordered behind its enqueueing, and
  * the host behind it only by synchronizing. */
+#include <errno.h>
 #include <string.h>
+#include <time.h>
 
 #include "backend/cuda/sim/sim_capture.h"
 #include "backend/cuda/sim/sim_internal.h"
+
+enum { LINGER_NS = 200000 };
 
 struct CUstream_st {
     int device;
@@ -17,6 +21,8 @@ struct CUstream_st {
     sim_call *first, **last;
     uint64_t enqueued, finished;
     bool closing, closed;
+    bool open; /* device memory, by this stream */
+    int waiters;
     sim_crew *crew; /* made at the first launch */
     sim_capture *capture;
     sim_order done;   /* released by every call, acquired by who waits */
@@ -30,39 +36,62 @@ static __thread const char *current_call;
 
 /* --- the stream's thread --- */
 
+/* Whether nothing came for a while, and nobody waits for the stream. */
+static bool is_quiet(sim_stream *s)
+{
+    if (s->waiters > 0) return true;
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += LINGER_NS;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
+    bool timed_out = false;
+    SIM_HIDDEN(timed_out = pthread_cond_timedwait(&s->changed, &s->lock, &until) == ETIMEDOUT);
+    return timed_out && !s->first;
+}
+
+/* NULL = the stream is closing. Memory stays open while more may come at any moment, since opening
+ * and closing cost more than a small kernel; but who waits for the stream finds it closed. */
 static sim_call *take_call(sim_stream *s)
 {
-    while (!s->first && !s->closing) sim_wait(&s->changed, &s->lock);
-    sim_call *call = s->first;
-    if (call) {
-        s->first = call->next;
-        if (!s->first) s->last = &s->first;
+    while (!s->first) {
+        if (s->open && is_quiet(s)) {
+            ls__sim_memory_close();
+            s->open = false;
+            sim_wake(&s->changed);
+        } else if (!s->open) {
+            if (s->closing) return NULL;
+            sim_wait(&s->changed, &s->lock);
+        }
     }
+    sim_call *call = s->first;
+    s->first = call->next;
+    if (!s->first) s->last = &s->first;
     return call;
 }
 
-/* Memory is closed before the last call counts as finished, so that who waits finds it closed. */
+static void run_call(sim_stream *s, sim_call *call)
+{
+    sim_acquire(&call->order);
+    current_call = call->name;
+    call->kind->run(s, call);
+    SIM_UNSEEN(ls__free(call)); /* threads that were given up may have read it */
+    sim_release(&s->done);
+}
+
 static void *run_stream(void *context)
 {
     sim_stream *s = context;
-    bool open = false;
     sim_lock(&s->lock);
     for (sim_call *call; (call = take_call(s));) {
+        bool opens = call->kind->touches_memory && !s->open;
+        s->open |= opens;
         sim_unlock(&s->lock);
-        sim_acquire(&call->order);
-        if (call->kind->touches_memory && !open) {
-            ls__sim_memory_open();
-            open = true;
-        }
-        current_call = call->name;
-        call->kind->run(s, call);
-        SIM_UNSEEN(ls__free(call)); /* threads that were given up may have read it */
-        sim_release(&s->done);
+        if (opens) ls__sim_memory_open();
+        run_call(s, call);
         sim_lock(&s->lock);
-        if (open && !s->first) {
-            ls__sim_memory_close();
-            open = false;
-        }
         s->finished++;
         sim_wake(&s->changed);
     }
@@ -109,7 +138,11 @@ void ls__sim_stream_wait(sim_stream *s)
 {
     sim_lock(&s->lock);
     uint64_t until = s->enqueued;
-    while (s->finished < until) sim_wait(&s->changed, &s->lock);
+    s->waiters++;
+    sim_wake(&s->changed); /* to close memory */
+    while (s->finished < until || (s->open && s->finished == s->enqueued))
+        sim_wait(&s->changed, &s->lock);
+    s->waiters--;
     sim_unlock(&s->lock);
     sim_acquire(&s->done);
 }
@@ -258,7 +291,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     bool done = s->finished == s->enqueued;
     sim_unlock(&s->lock);
     if (!done) return cudaErrorNotReady;
-    sim_acquire(&s->done);
+    ls__sim_stream_wait(s); /* for memory to be closed */
     return ls__sim_found(s->device);
 }
 
