@@ -82,8 +82,9 @@ static json_t *devices_json(const machine *m)
         cpu_set_t set;
         ls__device_cpus(&m->plan, &m->cpus, rank, &set);
         cpu_set_text(&set, text);
-        snprintf(name, sizeof name, "cpu:%d", rank);
-        json_array_append_new(list, json_pack("{s:s,s:s,s:i,s:s}", "name", name, "kind", "cpu",
+        const char *kind = ls__device_kind_name(m->plan.kind);
+        snprintf(name, sizeof name, "%s:%d", kind, rank);
+        json_array_append_new(list, json_pack("{s:s,s:s,s:i,s:s}", "name", name, "kind", kind,
                                               "threads", m->plan.threads, "cpus", text));
     }
     return list;
@@ -135,7 +136,7 @@ static void print_table(const machine *m)
         cpu_set_t set;
         ls__device_cpus(&m->plan, &m->cpus, rank, &set);
         cpu_set_text(&set, text);
-        snprintf(name, sizeof name, "cpu:%d", rank);
+        snprintf(name, sizeof name, "%s:%d", ls__device_kind_name(m->plan.kind), rank);
         printf("%-10s %7d  %s\n", name, m->plan.threads, text);
     }
     if (m->plan.hint[0]) printf("\nThat uses %s would use more.\n", m->plan.hint);

@@ -155,7 +155,8 @@ static ls_status explain(ls_model *model, ls__built *built, const ls__model_call
                          ls__run_context *context, ls_status status)
 {
     int64_t count = call->batch->count;
-    int64_t *samples = status == LS_ERR_DATA ? ls__alloc((size_t)count, sizeof *samples) : NULL;
+    if (status != LS_ERR_DATA) return status; /* the data has no part in it */
+    int64_t *samples = ls__alloc((size_t)count, sizeof *samples);
     const ls_dataset *whole = call->data;
     for (int64_t i = 0; samples && i < count; i++) {
         samples[i] = call->batch->samples[i];

@@ -30,6 +30,14 @@ assert [x["name"] for x in d["devices"]] == ["cpu:0", "cpu:1", "cpu:2"]
 assert 0 < d["memory"]["usable_bytes"] <= d["memory"]["machine_bytes"]
 END
 
+# Simulated GPUs are shown to who asks for them.
+grep -q sim "$work/out" && fail "a simulation that nobody asked for"
+if [ -e "$LS_BINARY_DIR/lib/lockstep_sim.so" ]; then
+    "$lockstep" devices --devices sim:2 >"$work/out"
+    grep -q "^--devices sim:2: 2 simulated GPUs$" "$work/out" || fail "no simulated GPUs"
+    [ "$(grep -c '^sim:[01]  *1  ' "$work/out")" -eq 2 ] || fail "not two simulated GPUs"
+fi
+
 # Only the first CPU of the mask.
 first=$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/')
 taskset -c "$first" "$lockstep" devices >"$work/out"

@@ -1,0 +1,108 @@
+#!/bin/sh
+# Simulated GPUs, with the plugin's own kernels: the same bits on 1 to 4 of them, in f32 and bf16-mixed; losses
+# near the CPU's; a run that is killed goes on on the other kind of device; a device that fails ends with a report.
+set -u
+. "$LS_SOURCE_DIR/tests/acceptance/acceptance.sh"
+finish() { rm -rf "$work"; }
+[ -e "$LS_BINARY_DIR/lib/lockstep_sim.so" ] || { echo "lockstep_sim.so is not here"; exit 0; }
+counts="1 3"
+[ -n "${LS_LONG:-}" ] && counts="1 2 3 4"
+cut_data "$work/data" 300 60
+cat "$LS_SOURCE_DIR"/docs/*.md >"$work/text"
+
+image() { # NAME DEVICES MODEL FLAG...; replaces the shell
+    name=$1 devices=$2 model=$3
+    shift 3
+    exec "$lockstep" train image --data "$work/data" --model "$model" --devices "$devices" --micro-batches 4 --batch-size 24 \
+        --seed 7 --json --name "$name" "$@"
+}
+gpt() { # NAME DEVICES - FLAG...; replaces the shell
+    name=$1 devices=$2
+    shift 3
+    head -c 20000 "$work/text" >"$work/short"
+    exec "$lockstep" train gpt --data "$work/short" --layers 2 --heads 4 --kv-heads 2 --width 32 --context 33 --batch-size 12 \
+        --micro-batches 4 --dropout 0.1 --lr 0.01 --devices "$devices" --seed 7 --json --name "$name" "$@"
+}
+near() { # A B TOLERANCE
+    awk "BEGIN { d = $1 - $2; m = $2 < 0 ? -$2 : $2; exit !(d <= $3 * m && -d <= $3 * m) }"
+}
+
+check() { # RECIPE MODEL PRECISION TOLERANCE DEVICES...
+    recipe=$1 model=$2 precision=$3 tolerance=$4 first=""
+    shift 4
+    for devices in cpu:2 "$@"; do
+        ($recipe "$recipe-$model-$precision-$devices" "$devices" "$model" --precision "$precision" --max-steps 3 --log-every 1) \
+            >"$work/out" 2>"$work/err"
+        loss=$(field train.loss <"$work/out") && bits="$(field weights_xxh3 <"$work/out") $(field val <"$work/out")" ||
+            { fail "$recipe $model $precision on $devices: $(tail -n 5 "$work/err")"; continue; }
+        [ "$devices" = cpu:2 ] && { truth=$loss; continue; }
+        near "$loss" "$truth" "$tolerance" || fail "$recipe $model $precision: loss $loss on $devices, $truth on CPUs"
+        [ -n "$first" ] || first=$bits
+        [ "$bits" = "$first" ] || fail "$recipe $model $precision: $devices give $bits, not $first"
+    done
+}
+all="" few=""
+for n in 1 2 3 4; do all="$all sim:$n"; done
+for n in $counts; do few="$few sim:$n"; done
+# shellcheck disable=SC2086
+{
+    check image mlp 32 1e-5 $all
+    check image mlp bf16-mixed 1e-2 $all
+    check gpt - 32 1e-5 $all
+    check gpt - bf16-mixed 1e-2 $all
+    check image cnn 32 1e-5 $few
+    check image cnn bf16-mixed 1e-2 $few
+    check image resnet 32 1e-4 $few
+}
+
+# Killed on one kind of device, it goes on on another: a checkpoint knows no device.
+kill_behind() { # STEP DEVICES
+    (image moved "$2" mlp --max-steps 40 --save-every 5 --keep-last all) >"$work/out" 2>"$work/err" &
+    pid=$!
+    i=0
+    until [ -e "$work/runs/moved/checkpoints/step-$1" ] || [ $i -gt 1000 ]; do
+        i=$((i + 1))
+        sleep 0.02
+    done
+    kill -KILL $pid 2>/dev/null
+    wait $pid 2>/dev/null
+    [ $? = 137 ] || fail "on $2: it ended before it was killed: $(tail -n 3 "$work/err")"
+    gone_within 2 || fail "on $2: processes survive"
+}
+(image stayed cpu:2 mlp --max-steps 40) >"$work/out" 2>"$work/err" || fail "on CPUs: $(tail -n 3 "$work/err")"
+truth=$(field train.loss <"$work/out")
+kill_behind 00000005 cpu:2
+kill_behind 00000015 sim:2
+kill_behind 00000025 cpu:1
+(image moved sim:3 mlp --max-steps 40) >"$work/out" 2>"$work/err" || fail "resume: $(tail -n 3 "$work/err")"
+grep -q "resumes from step" "$work/err" || fail "it began anew: $(head -n 5 "$work/err")"
+[ "$(field steps <"$work/out")" = 40 ] || fail "it did not go to the end: $(tail -n 1 "$work/out")"
+near "$(field train.loss <"$work/out")" "$truth" 1e-3 || fail "loss $(field train.loss <"$work/out"), $truth on CPUs alone"
+
+# What a device does wrong ends the job, and is told.
+for devices in sim:1 sim:2; do
+    export LOCKSTEP_SIM_FAIL=malloc:2
+    expect 1 "GPU . is out of memory" "$lockstep" train image --data "$work/data" --model mlp --devices $devices --max-steps 3 \
+        --name "memory-$devices" --report "$work/report.json"
+    grep -q '"verdict": "out-of-memory"' "$work/report.json" || fail "the report: $(cat "$work/report.json")"
+    export LOCKSTEP_SIM_FAIL=async:40
+    expect 70 "GPU .: .*unspecified launch failure" "$lockstep" train image --data "$work/data" --model mlp --devices $devices \
+        --max-steps 3 --name "launch-$devices" --report "$work/report.json"
+    grep -q '"rank": [0-9]' "$work/report.json" || fail "the report: $(cat "$work/report.json")"
+    unset LOCKSTEP_SIM_FAIL
+    gone_within 2 || fail "$devices: processes survive a failure"
+done
+
+# A label that is none is named as on CPUs.
+/usr/bin/python3 - "$work/data/train-labels-idx1-ubyte" <<'PYTHON'
+import sys
+with open(sys.argv[1], "r+b") as f:
+    f.seek(8 + 123)
+    f.write(bytes([77]))
+PYTHON
+for devices in cpu:1 sim:1; do
+    expect 2 "77" "$lockstep" train image --data "$work/data" --model mlp --devices $devices --max-steps 30 --name "label-$devices"
+    grep -o "label .*" "$work/out" | head -n 1 >"$work/said-$devices"
+done
+cmp -s "$work/said-cpu:1" "$work/said-sim:1" || fail "other words: $(cat "$work"/said-*)"
+done_testing
