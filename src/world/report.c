@@ -158,6 +158,10 @@ static void whole_job_text(const ls__report *report, char *out)
                  "the job was asked to stop by %s, had not stopped %g s later and was killed%s",
                  name, end->grace, step);
         break;
+    case LS__END_HUNG:
+        snprintf(out, LS__REPORT_TEXT, "no rank gave a sign of life for %g s; all were killed",
+                 end->grace);
+        break;
     default:
         snprintf(out, LS__REPORT_TEXT, "%s", end->said);
     }

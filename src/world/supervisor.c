@@ -57,7 +57,7 @@ static ls_status prepare(supervisor *s)
     /* A rank that is asked to stop before it has handlers shall not die of it. */
     s->mask_of_ranks = s->crew.mask_before;
     for (int i = 0; i < LS__SIGNALS; i++) sigaddset(&s->mask_of_ranks, ls__signals[i]);
-    LS_TRY(ls__output_create(s->size, &s->output));
+    LS_TRY(ls__output_create(s->size, NULL, &s->output));
     return ls__crew_watch(&s->crew, ls__output_fd(s->output), TAG_OUTPUT);
 }
 
@@ -186,7 +186,9 @@ static void react(supervisor *s)
 {
     double now = ls__now();
     ls__job_tick(&s->job);
-    if (s->job.new_folder) ls__output_set_folder(s->output, s->job.folder);
+    char logs[LS_PATH_MAX];
+    if (s->job.new_folder && ls__path_join(logs, s->job.folder, "logs") == LS_OK)
+        ls__output_set_logs(s->output, logs);
     if (s->job.new_progress) ls__statusline_set(s->job.progress);
     s->job.new_folder = s->job.new_progress = false;
     if (s->killed) return;
