@@ -22,6 +22,7 @@
 typedef struct ls__launcher_flags {
     const char *nproc_per_node, *nnodes, *node_rank, *master_addr, *master_port, *rdzv_id, *role;
     const char *log_dir, *tee, *redirects, *local_ranks_filter;
+    const char *events, *inject, *hang_timeout, *silence_warning;
     bool standalone, module, no_python, dry_run;
     ls_flag table[24]; /* of all of them, for the option table */
 } ls__launcher_flags;
@@ -47,6 +48,14 @@ void ls__launcher_words_free(ls__launcher_words *words);
 
 /* --- the plan --- */
 
+enum { LS__INJECTIONS_MAX = 64 };
+
+/* A signal to a rank, so many seconds after the first start. */
+typedef struct ls__injection {
+    int signal, rank;
+    double at;
+} ls__injection;
+
 enum { LS__SHOW_STDOUT = 1, LS__SHOW_STDERR = 2 };
 
 typedef struct ls__launcher_plan {
@@ -68,9 +77,14 @@ typedef struct ls__launcher_plan {
     int max_restarts;
     double grace; /* seconds; -1 = none */
     bool json;
-    char report[LS_PATH_MAX]; /* absolute; "" = none */
-    unsigned char *shown;     /* (size) LS__SHOW_STDOUT | LS__SHOW_STDERR: what is on our streams */
-    double started;           /* ls__now() scale */
+    char report[LS_PATH_MAX];             /* absolute; "" = none */
+    char events[LS_PATH_MAX];             /* the same */
+    double hang_timeout, silence_warning; /* seconds; 0 = none */
+    int ninjections;
+    ls__injection injections[LS__INJECTIONS_MAX]; /* in the order of time */
+    unsigned char *shown; /* (size) LS__SHOW_STDOUT | LS__SHOW_STDERR: what is on our streams */
+    int pid;              /* of the process that was started as lockstep run */
+    double started;       /* ls__now() scale */
 } ls__launcher_plan;
 
 /* *exit_code: of main when it fails: 126 and 127 for a program that cannot be executed, else the
@@ -85,6 +99,8 @@ ls_status ls__launcher_program(const ls__launcher_flags *flags, char **words,
                                ls__launcher_plan *out, int *exit_code);
 /* Which streams of which ranks are shown, by --tee, --redirects and --local-ranks-filter. */
 ls_status ls__launcher_shown(const ls__launcher_flags *flags, int size, unsigned char *shown);
+/* --inject */
+ls_status ls__launcher_injections(const char *text, int size, ls__launcher_plan *out);
 /* A whole number in [low, high], or an error that names the flag. */
 ls_status ls__launcher_number(const char *flag, const char *text, int low, int high, int *out);
 

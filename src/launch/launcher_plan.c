@@ -33,22 +33,24 @@ ls_status ls__launcher_number(const char *flag, const char *text, int low, int h
 /* --- which devices --- */
 
 /* --nproc-per-node in the words of --devices; *cpu: one per usable CPU, and what that is. */
-static ls_status spec_of_nproc(const char *nproc, const ls__cpus *cpus, char spec[32])
+static ls_status spec_of_nproc(const char *nproc, const ls__cpus *cpus, const ls__gpu_files *gpus,
+                               char spec[32])
 {
     int count;
     if (strcmp(nproc, "auto") == 0) {
         snprintf(spec, 32, "auto");
     } else if (strcmp(nproc, "cpu") == 0) {
         snprintf(spec, 32, "cpu:%d", cpus->usable);
-    } else if (strcmp(nproc, "gpu") == 0 || strcmp(nproc, "cuda") == 0 ||
-               strcmp(nproc, "xpu") == 0) {
-        return ls_fail(LS_ERR_UNSUPPORTED,
-                       "--nproc-per-node %s: this version does not count GPUs; give their number "
-                       "(every process sees all of them, and takes the one of its LOCAL_RANK)",
-                       nproc);
+    } else if (strcmp(nproc, "gpu") == 0 || strcmp(nproc, "cuda") == 0) {
+        if (gpus->count == 0)
+            return ls_fail(LS_ERR_CONFIG,
+                           "--nproc-per-node %s: no GPU is visible here; auto or cpu would start "
+                           "CPU processes",
+                           nproc);
+        snprintf(spec, 32, "gpu:%d", gpus->count);
     } else {
         LS_TRY(ls__launcher_number("nproc-per-node", nproc, 1, LS__DEVICES_MAX, &count));
-        snprintf(spec, 32, "cpu:%d", count);
+        snprintf(spec, 32, "%s:%d", count <= gpus->count ? "gpu" : "cpu", count);
     }
     return LS_OK;
 }
@@ -62,13 +64,17 @@ static ls_status plan_devices(const ls__launcher_flags *flags, const ls__options
     const char *devices = NULL;
     int64_t threads = 0;
     char spec[32];
+    ls__gpu_files gpus;
     ls__options_string(options, "devices", &devices);
     ls__options_int(options, "threads-per-device", &threads);
-    LS_TRY(ls__devices_plan(devices ? devices : "auto", (int)threads, &out->cpus, &out->devices));
+    ls__gpu_files_discover("/", &gpus);
+    gpus.plugin = true; /* of ours, for training; other programs bring their own */
+    LS_TRY(ls__devices_plan_with(devices ? devices : "auto", (int)threads, &out->cpus, &gpus,
+                                 &out->devices));
     int count = out->devices.count;
     if (flags->nproc_per_node) {
-        LS_TRY(spec_of_nproc(flags->nproc_per_node, &out->cpus, spec));
-        LS_TRY(ls__devices_plan(spec, (int)threads, &out->cpus, &out->devices));
+        LS_TRY(spec_of_nproc(flags->nproc_per_node, &out->cpus, &gpus, spec));
+        LS_TRY(ls__devices_plan_with(spec, (int)threads, &out->cpus, &gpus, &out->devices));
         if (devices && strcmp(devices, "auto") != 0 && count != out->devices.count)
             return ls_fail(LS_ERR_CONFIG,
                            "--devices %.64s means %d processes and --nproc-per-node %.64s means "
@@ -78,10 +84,10 @@ static ls_status plan_devices(const ls__launcher_flags *flags, const ls__options
     out->size = out->devices.count;
     const char *set = getenv("OMP_NUM_THREADS");
     out->own_threads = set && set[0] && threads == 0;
-    if (threads > 0 || out->devices.kind != LS__DEVICE_CPU) return LS_OK;
+    if (threads > 0) return LS_OK;
     int share = out->cpus.usable / out->size;
-    snprintf(spec, sizeof spec, "cpu:%d", out->size);
-    return ls__devices_plan(spec, share > 0 ? share : 1, &out->cpus, &out->devices);
+    snprintf(spec, sizeof spec, "%s:%d", ls__device_kind_name(out->devices.kind), out->size);
+    return ls__devices_plan_with(spec, share > 0 ? share : 1, &out->cpus, &gpus, &out->devices);
 }
 
 /* --- where rank 0 listens --- */
@@ -172,12 +178,35 @@ static ls_status plan_places(const ls__launcher_flags *flags, const ls__options 
     return absolute(report, out->report);
 }
 
+/* "30s" or "none"; *out stays when nothing is given. */
+static ls_status read_duration(const char *flag, const char *text, double *out)
+{
+    if (!text) return LS_OK;
+    if (strcmp(text, "none") == 0) {
+        *out = 0;
+        return LS_OK;
+    }
+    if (ls__duration_parse(text, out) && *out > 0) return LS_OK;
+    return ls_fail(LS_ERR_CONFIG, "--%s %.64s: must be a time above 0 (30s, 5min, 2h) or none",
+                   flag, text);
+}
+
+static ls_status plan_watch(const ls__launcher_flags *flags, ls__launcher_plan *out)
+{
+    out->silence_warning = 600;
+    LS_TRY(read_duration("hang-timeout", flags->hang_timeout, &out->hang_timeout));
+    LS_TRY(read_duration("silence-warning", flags->silence_warning, &out->silence_warning));
+    if (flags->events && flags->events[0]) LS_TRY(absolute(flags->events, out->events));
+    return ls__launcher_injections(flags->inject, out->size, out);
+}
+
 static ls_status make(const ls__launcher_flags *flags, const ls__options *options,
                       const ls__launcher_words *words, ls__launcher_plan *out, int *exit_code)
 {
     int64_t restarts = 0;
     out->grace = 25;
     out->started = ls__now();
+    out->pid = (int)getpid();
     out->json = ls__options_wants(options, "json");
     ls__options_double(options, "grace-period", &out->grace);
     ls__options_int(options, "max-restarts", &restarts);
@@ -187,6 +216,7 @@ static ls_status make(const ls__launcher_flags *flags, const ls__options *option
     LS_TRY(plan_places(flags, options, out));
     LS_TRY(plan_devices(flags, options, out));
     LS_TRY(plan_master(flags, out));
+    LS_TRY(plan_watch(flags, out));
     if (flags->standalone && (flags->master_addr || flags->master_port))
         return ls_fail(LS_ERR_CONFIG, "--standalone chooses --master-addr and --master-port "
                                       "itself: leave one of them out");

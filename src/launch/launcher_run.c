@@ -7,19 +7,21 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "launch/launch_state.h"
 #include "launch/launcher.h"
 #include "record/record.h"
 
 /* A name, and its folder. One that nobody asked for must not keep a program from running where the
  * current folder is read-only. */
-static ls_status make_run(ls__launcher_plan *plan)
+static ls_status make_run(ls__launcher_plan *plan, int *lock)
 {
     char folder[LS_PATH_MAX];
     ls_status status = LS_OK;
     if (!plan->name[0]) status = ls__run_name(plan->runs_dir, plan->name);
     if (status == LS_OK) status = ls__path_join(folder, plan->runs_dir, plan->name);
     if (status == LS_OK) status = ls__folder_make(&ls__fs_posix, folder);
-    if (status == LS_OK || plan->named) return status;
+    if (status == LS_OK) return ls__launch_lock(folder, plan->name, lock);
+    if (plan->named) return status;
     ls__log(LS__LOG_WARN, "no logs and no report are kept: %s (--runs-dir DIR puts them elsewhere)",
             ls_error_text());
     plan->name[0] = '\0';
@@ -49,11 +51,13 @@ static int supervise(void *user, int guardian_fd)
 int ls__launcher_run(ls__launcher_plan *plan)
 {
     char folder[LS_PATH_MAX];
-    ls_status status = plan->no_logs && !plan->named ? LS_OK : make_run(plan);
+    int lock = -1; /* held by this process and the launcher, whichever lives longer */
+    ls_status status = plan->no_logs && !plan->named ? LS_OK : make_run(plan, &lock);
     if (status == LS_OK && !plan->run_id[0])
         snprintf(plan->run_id, sizeof plan->run_id, "%s", plan->name[0] ? plan->name : "lockstep");
     if (status == LS_OK) status = make_folder(folder);
     if (status != LS_OK) {
+        if (lock >= 0) close(lock);
         ls__log(LS__LOG_ERROR, "%s", ls_error_text());
         return ls__exit_code(status);
     }
@@ -62,5 +66,6 @@ int ls__launcher_run(ls__launcher_plan *plan)
     /* By whoever is left of the two; the other's removal finds nothing. */
     if (ls__path_exists(folder) && ls__folder_remove(&ls__fs_posix, folder) != LS_OK)
         ls__log(LS__LOG_DEBUG, "%s", ls_error_text());
+    if (lock >= 0) close(lock);
     return code;
 }

@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "base/memory.h"
-#include "launch/launcher.h"
+#include "launch/launcher_job.h"
 
 enum { MOST_SET = 48 };
 
@@ -136,12 +136,25 @@ static ls_status set_elastic(ls__rank_variables *v, const ls__launcher_plan *pla
     return set(v, "TORCHELASTIC_ERROR_FILE", error_file);
 }
 
+/* What a program may use to say more than an exit code does; docs/launching.md. */
+static ls_status set_channels(ls__rank_variables *v, const char *folder, int rank)
+{
+    char path[LS_PATH_MAX];
+    if (!folder) return LS_OK;
+    ls__rank_heartbeat_path(folder, rank, path);
+    LS_TRY(set(v, "LOCKSTEP_HEARTBEAT", path));
+    if (rank != 0) return set(v, "LOCKSTEP_METRICS", "/dev/null"); /* one rank speaks for all */
+    ls__metrics_path(folder, path);
+    return set(v, "LOCKSTEP_METRICS", path);
+}
+
 static ls_status set_all(ls__rank_variables *v, const ls__launcher_plan *plan,
                          const ls__launcher_start *start, int rank)
 {
     LS_TRY(set_places(v, rank, plan->size));
     LS_TRY(set_master(v, plan, start->port));
     LS_TRY(set_elastic(v, plan, start, rank));
+    LS_TRY(set_channels(v, start->folder, rank));
     LS_TRY(set_unless_there(v, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"));
     LS_TRY(set_unless_there(v, "PYTHONUNBUFFERED", "1"));
     return plan->own_threads ? LS_OK : set_number(v, "OMP_NUM_THREADS", plan->devices.threads);

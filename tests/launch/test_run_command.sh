@@ -105,7 +105,7 @@ refused "the number of processes does not change" --nnodes 1:4 true
 refused "nothing is polled here" --monitor_interval 5 true
 refused "--node-rank 1 of one machine" --node-rank 1 true
 refused "must be a whole number from 1 to" --nproc-per-node 0 true
-refused "does not count GPUs" --nproc-per-node gpu true
+ls /dev/nvidia0 >/dev/null 2>&1 || refused "no GPU is visible here" --nproc-per-node gpu true
 refused "leave one out" --devices cpu:2 --nproc-per-node 3 true
 refused "is not an address of this machine" --master-addr 192.0.2.1 true
 refused "need no rendezvous" --rdzv-backend c10d true
@@ -162,7 +162,7 @@ run 4 --nproc-per-node 2 --grace-period 1 sh -c '[ $RANK = 0 ] && { sleep 0.3; e
 run 0 --nproc-per-node 2 --max-restarts 3 sh -c 'echo "start $TORCHELASTIC_RESTART_COUNT" >&2; [ $TORCHELASTIC_RESTART_COUNT = 2 ] || exit 5'
 has err "start 2"
 lacks err "start 3"
-has err "starting again (2 of 3)"
+has err "(2 of 3)"
 run 5 --nproc-per-node 1 --max-restarts 1 sh -c 'echo "start $TORCHELASTIC_RESTART_COUNT" >&2; exit 5'
 has err "start 1"
 lacks err "start 2"

@@ -1,0 +1,100 @@
+/* What a rank is doing, by /proc. Often a rank is only a shell or another wrapper, so its CPU time is
+ * that of all its descendants. Reads every process's entry: for the rare moment of doubt. */
+#include <ctype.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "launch/launcher_job.h"
+
+typedef struct process {
+    pid_t pid, parent;
+    char state;
+    bool inside; /* of the family that is looked for */
+    double cpu_seconds;
+} process;
+
+static bool read_stat(const char *name, process *out)
+{
+    char path[300], *text;
+    size_t nbytes;
+    unsigned long long user = 0, system = 0;
+    int parent = 0;
+    snprintf(path, sizeof path, "/proc/%s/stat", name);
+    if (ls__file_read(path, 4096, &text, &nbytes) != LS_OK) return false;
+    const char *bracket = strrchr(text, ')'); /* the name before it may hold anything */
+    bool ok = bracket && sscanf(bracket + 1, " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu",
+                                &out->state, &parent, &user, &system) == 4;
+    ls__free(text);
+    out->pid = (pid_t)atoi(name);
+    out->parent = parent;
+    out->inside = false;
+    out->cpu_seconds = (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+    return ok;
+}
+
+/* All processes; freed by ls__free. */
+static process *list_processes(int *count)
+{
+    process *list = NULL;
+    int room = 0;
+    *count = 0;
+    DIR *proc = opendir("/proc");
+    for (struct dirent *e; proc && (e = readdir(proc)) != NULL;) {
+        if (!isdigit((unsigned char)e->d_name[0])) continue;
+        if (*count == room) {
+            room = room > 0 ? room * 2 : 256;
+            process *grown = ls__realloc(list, (size_t)room, sizeof *list);
+            if (!grown) break;
+            list = grown;
+        }
+        if (read_stat(e->d_name, &list[*count])) ++*count;
+    }
+    if (proc) closedir(proc);
+    return list;
+}
+
+static bool is_inside(const process *list, int count, pid_t pid)
+{
+    for (int i = 0; i < count; i++)
+        if (list[i].pid == pid) return list[i].inside;
+    return false;
+}
+
+static void mark_family(process *list, int count, pid_t first)
+{
+    bool more = true;
+    while (more) { /* a parent may stand behind its child */
+        more = false;
+        for (int i = 0; i < count; i++) {
+            if (list[i].inside) continue;
+            list[i].inside = list[i].pid == first || is_inside(list, count, list[i].parent);
+            more = more || list[i].inside;
+        }
+    }
+}
+
+ls__activity ls__activity_of(pid_t pid)
+{
+    ls__activity a = { .state = '?' };
+    char path[64], *text;
+    size_t nbytes;
+    int count;
+    process *list = list_processes(&count);
+    mark_family(list, count, pid);
+    for (int i = 0; i < count; i++) {
+        if (list[i].pid == pid) a.state = list[i].state;
+        if (list[i].inside) a.cpu_seconds += list[i].cpu_seconds;
+    }
+    ls__free(list);
+    snprintf(path, sizeof path, "/proc/%d/wchan", (int)pid);
+    if (ls__file_read(path, 256, &text, &nbytes) == LS_OK) {
+        if (nbytes > 1) snprintf(a.waits_in, sizeof a.waits_in, "%.60s", text);
+        ls__free(text);
+    }
+    return a;
+}
