@@ -77,6 +77,18 @@ static void test_widths(void **state)
             }
 }
 
+/* More numbers than a tile has columns, several groups of them, more than a block holds. */
+static void test_wide_heads(void **state)
+{
+    (void)state;
+    static const int64_t widths[] = { 128, 130, 256, 300 };
+    for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
+        attention_case c = { .options = { .heads = 2, .kv_heads = 1, .full = w % 2 },
+                             .width = widths[w] };
+        check(&c, 2, 70);
+    }
+}
+
 static void test_lengths(void **state)
 {
     (void)state;
@@ -281,11 +293,17 @@ int main(void)
 {
     compare_backend(2);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_widths),           cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_batches),          cmocka_unit_test(test_scale),
-        cmocka_unit_test(test_rotary),           cmocka_unit_test(test_softmax),
-        cmocka_unit_test(test_memory_is_linear), cmocka_unit_test(test_nan),
-        cmocka_unit_test(test_differences),      cmocka_unit_test(test_softmax_of_parameters),
+        cmocka_unit_test(test_widths),
+        cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_wide_heads),
+        cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_scale),
+        cmocka_unit_test(test_rotary),
+        cmocka_unit_test(test_softmax),
+        cmocka_unit_test(test_memory_is_linear),
+        cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_differences),
+        cmocka_unit_test(test_softmax_of_parameters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,6 +56,23 @@ static void transformer(ls_graph *g, void *user)
     ls_minimize(g, ls_cross_entropy(z, ls_input(g, "label")), NULL);
 }
 
+typedef struct attention_case {
+    int64_t tokens, width;
+    ls_attention_options heads;
+    bool kept; /* queries, keys and values are read by others too: stored as f32, read as bf16 */
+} attention_case;
+
+static void attention_of(ls_graph *g, void *user)
+{
+    const attention_case *c = user;
+    int64_t kv_heads = c->heads.kv_heads ? c->heads.kv_heads : c->heads.heads;
+    ls_tensor *qkv = dense(ls_input(g, "x"), "qkv", (c->heads.heads + 2 * kv_heads) * c->width);
+    if (c->kept) ls_output(g, "qkv", qkv);
+    ls_tensor *z = dense(ls_attention(qkv, "attention", &c->heads), "scores", 4);
+    ls_output(g, "scores", z);
+    ls_minimize(g, ls_cross_entropy(z, ls_input(g, "label")), NULL);
+}
+
 static void cnn(ls_graph *g, void *user)
 {
     (void)user;
@@ -164,6 +181,33 @@ static void a_transformer_rounds_as_the_graph_says(void **state)
     for (size_t b = 0; b < 3; b++) check(transformer, NULL, text_fields, batches[b]);
 }
 
+/* Heads that fill what multiplies bf16 numbers, that do not, and that are wider; one tile of tokens
+ * and several; keys shared, seen by all, and stored as f32. */
+static void heads_of_any_width_round(void **state)
+{
+    (void)state;
+    static const attention_case cases[] = {
+        { .tokens = 19, .width = 1, .heads = { .heads = 2 } },
+        { .tokens = 70, .width = 7, .heads = { .heads = 4, .kv_heads = 2 } },
+        { .tokens = 64, .width = 64, .heads = { .heads = 2, .kv_heads = 1 } },
+        { .tokens = 150, .width = 64, .heads = { .heads = 2 }, .kept = true },
+        { .tokens = 65, .width = 80, .heads = { .heads = 2, .kv_heads = 1, .full = true } },
+        { .tokens = 100, .width = 128, .heads = { .heads = 2 } },
+        { .tokens = 70, .width = 200, .heads = { .heads = 2, .kv_heads = 1 } },
+        { .tokens = 129, .width = 256, .heads = { .heads = 1, .full = true } },
+        { .tokens = 70, .width = 300, .heads = { .heads = 2, .kv_heads = 1 } },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const ls_field fields[] = { { "x", LS_DTYPE_F32, 2, { cases[i].tokens, 5 } },
+                                    { "label", LS_DTYPE_I32, 1, { cases[i].tokens } } };
+        compare_options o = mixed(attention_of, &cases[i], fields, 2);
+        o.classes = 4;
+        compare_with_reference(&o);
+        double d = difference(o);
+        if (d < 1e-4 || d > 0.3) fail_msg("case %zu: gradients are %g from f32's", i, d);
+    }
+}
+
 static void a_head_in_blocks_rounds_too(void **state)
 {
     (void)state;
@@ -199,6 +243,7 @@ int main(void)
         cmocka_unit_test(factors_are_rounded_to_nearest_even),
         cmocka_unit_test(large_weights_too),
         cmocka_unit_test(a_transformer_rounds_as_the_graph_says),
+        cmocka_unit_test(heads_of_any_width_round),
         cmocka_unit_test(a_head_in_blocks_rounds_too),
         cmocka_unit_test(the_linear_layers_of_a_cnn_round),
         cmocka_unit_test(recomputation_has_the_same_bits),
