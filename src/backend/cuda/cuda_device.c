@@ -143,25 +143,21 @@ static void free_all(cuda_device *d)
     free_block(&d->arena);
     free_block(&d->params);
     free_block(&d->grads);
-    for (int i = 0; i < 2; i++) {
-        if (d->staging[i]) cudaFreeHost(d->staging[i]);
-        if (d->staged[i]) cudaEventDestroy(d->staged[i]);
-        d->staging[i] = NULL;
-        d->staged[i] = NULL;
-    }
     d->params_of = NULL;
     d->generation++;
 }
 
+/* Once: pinning is slow, and 8 MB may stay for the next executable. */
 static ls_status make_staging(cuda_device *d)
 {
     for (int i = 0; i < 2; i++) {
-        LS_CUDA_TRY(
-            cudaHostAlloc((void **)&d->staging[i], CUDA_STAGING_BYTES, cudaHostAllocDefault),
-            "pinning memory to copy through");
+        if (d->staged[i]) continue;
+        if (!d->staging[i])
+            LS_CUDA_TRY(
+                cudaHostAlloc((void **)&d->staging[i], CUDA_STAGING_BYTES, cudaHostAllocDefault),
+                "pinning memory to copy through");
         LS_CUDA_TRY(cudaEventCreateWithFlags(&d->staged[i], cudaEventDisableTiming),
                     "making an event");
-        LS_CUDA_TRY(cudaEventRecord(d->staged[i], d->stream), "recording an event");
     }
     return LS_OK;
 }
