@@ -16,19 +16,20 @@ struct CUgraphExec_st {
     sim_event *done; /* the last launch: the next one waits for it */
 };
 
+/* nnodes counts those whose arguments are the graph's own, also when memory runs out in between. */
 static bool copy_nodes(cudaGraphExec_t e, const struct CUgraph_st *graph)
 {
     e->nodes = ls__alloc(graph->nnodes, sizeof(*e->nodes));
-    if (!e->nodes) return false;
-    for (size_t i = 0; i < graph->nnodes; i++, e->nnodes++) {
-        sim_node *node = &e->nodes[i];
-        *node = graph->nodes[i];
-        if (!node->arguments) continue;
-        node->arguments = ls__alloc(1, node->nbytes);
+    for (; e->nodes && e->nnodes < graph->nnodes; e->nnodes++) {
+        const sim_node *from = &graph->nodes[e->nnodes];
+        sim_node *node = &e->nodes[e->nnodes];
+        *node = *from;
+        if (!from->arguments) continue;
+        node->arguments = ls__alloc(1, from->nbytes);
         if (!node->arguments) return false;
-        memcpy(node->arguments, graph->nodes[i].arguments, node->nbytes);
+        memcpy(node->arguments, from->arguments, from->nbytes);
     }
-    return true;
+    return e->nodes != NULL;
 }
 
 static bool make_own(cudaGraphExec_t e, const struct CUgraph_st *graph)

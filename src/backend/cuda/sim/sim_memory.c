@@ -192,7 +192,7 @@ static void unmap_range(const sim_range *r)
 /* What a GPU's memory holds is anybody's guess; bytes of ones are NaN. */
 static void make_new(const sim_range *r)
 {
-    memset(r->begin, 0xff, r->nbytes);
+    SIM_UNSEEN(memset(r->begin, 0xff, r->nbytes)); /* no one's write */
     sim_poison(r->map, r->map_nbytes);
     sim_unpoison(r->begin, r->nbytes);
 }
