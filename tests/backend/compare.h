@@ -35,6 +35,9 @@ typedef struct outcome {
 
 /* The backend with this many threads: the first call of a process decides. */
 const ls__backend *compare_backend(int threads);
+/* How many of n batch sizes to test. The last and largest one is there for the CPU's tiles and
+ * lanes; a simulated GPU would take minutes over it. */
+size_t compare_batches(size_t n);
 bool compare_on_cpu(void);
 /* Bytes of a run's tensors, wherever the backend keeps them. */
 size_t compare_memory(const ls__executable *e);

@@ -10,7 +10,8 @@
 #include "base/memory.h"
 
 static const int64_t batches[] = { 1, 3, 67 };
-#define FOR_BATCHES(b) for (size_t b = 0; b < sizeof batches / sizeof *batches; b++)
+#define FOR_BATCHES(b)                                                                             \
+    for (size_t b = 0; b < compare_batches(sizeof batches / sizeof *batches); b++)
 
 typedef ls_tensor *binary_fn(ls_tensor *a, ls_tensor *b);
 static binary_fn *const binaries[] = { ls_add, ls_sub, ls_mul, ls_div };

@@ -8,8 +8,9 @@
 #include <lockstep/nn.h>
 
 static const int64_t batches[] = { 1, 3, 35 };
-#define FOR_BATCHES(b) for (size_t b = 0; b < sizeof batches / sizeof *batches; b++)
-#define COUNT(array)   (sizeof(array) / sizeof *(array))
+#define FOR_BATCHES(b)                                                                             \
+    for (size_t b = 0; b < compare_batches(sizeof batches / sizeof *batches); b++)
+#define COUNT(array) (sizeof(array) / sizeof *(array))
 
 /* In training with gradients of parameters and inputs, and outside it. */
 static void check(compare_options o)
