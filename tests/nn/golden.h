@@ -39,6 +39,8 @@ typedef struct execution {
     size_t arena_bytes;
 } execution;
 
+/* The backend that LS_TEST_BACKEND names, else the CPU's with so many threads. */
+const ls__backend *execution_backend(int threads);
 /* Builds and compiles; parameters begin as for training with seed 0. Any error fails the test. */
 void execution_open(execution *e, const ls__backend *backend, ls_step_fn *step, void *user,
                     const ls__graph_options *options);

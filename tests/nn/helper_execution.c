@@ -22,6 +22,14 @@ static void allocate(execution *e)
     memset(e->grads, 0xff, (size_t)e->count * sizeof(float)); /* every one must be written */
 }
 
+const ls__backend *execution_backend(int threads)
+{
+    const char *name = getenv("LS_TEST_BACKEND");
+    const ls__backend *backend;
+    assert_ok(ls__backend_open(name ? name : "cpu", threads, &backend));
+    return backend;
+}
+
 void execution_open(execution *e, const ls__backend *backend, ls_step_fn *step, void *user,
                     const ls__graph_options *options)
 {

@@ -96,11 +96,10 @@ static void check_layer(const ls__backend *backend, int layer)
 static void test_extremes(void **state)
 {
     (void)state;
-    const ls__backend *cpu;
-    assert_ok(ls__backend_open("cpu", 1, &cpu));
+    const ls__backend *backend = execution_backend(1);
     for (int layer = 0; layer < 5; layer++) {
         check_layer(&reference_backend, layer);
-        check_layer(cpu, layer);
+        check_layer(backend, layer);
     }
 }
 

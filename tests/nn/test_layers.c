@@ -22,7 +22,7 @@ static uint8_t images[BATCH * 40 * 37];
 static const ls__backend *const *backends(void)
 {
     static const ls__backend *both[3] = { &reference_backend };
-    if (!both[1]) assert_ok(ls__backend_open("cpu", 2, &both[1]));
+    if (!both[1]) both[1] = execution_backend(2);
     return both;
 }
 

@@ -91,14 +91,13 @@ static void test_a_token_outside_the_vocabulary_is_named(void **state)
 {
     (void)state;
     static const int64_t samples[BATCH] = { 100, 101, 102, 1234567, 104 };
-    const ls__backend *cpu;
-    assert_ok(ls__backend_open("cpu", 2, &cpu));
+    const ls__backend *backend = execution_backend(2);
     ls__graph_options options = {
         .stage = LS_STAGE_PREDICT, .batch = BATCH, .fields = fields, .nfields = 1
     };
     execution e;
     int32_t tokens[BATCH * LENGTH] = { 0 };
-    execution_open(&e, cpu, text_step, NULL, &options);
+    execution_open(&e, backend, text_step, NULL, &options);
     e.fields[0] = tokens;
     e.context.samples = samples;
     assert_ok(execution_run(&e));
@@ -123,8 +122,7 @@ static void test_positions_go_on(void **state)
 {
     (void)state;
     static const ls_field one = { "one", LS_DTYPE_F32, 2, { 1, WIDTH } };
-    const ls__backend *cpu;
-    assert_ok(ls__backend_open("cpu", 2, &cpu));
+    const ls__backend *backend = execution_backend(2);
     ls__graph_options options = {
         .stage = LS_STAGE_PREDICT, .batch = BATCH, .fields = &one, .nfields = 1, .decode = CONTEXT
     };
@@ -134,7 +132,7 @@ static void test_positions_go_on(void **state)
     int64_t count;
     execution e;
     for (int i = 0; i < BATCH * WIDTH; i++) x[i] = (float)i;
-    execution_open(&e, cpu, decode_step, NULL, &options);
+    execution_open(&e, backend, decode_step, NULL, &options);
     e.fields[0] = x;
     e.context.states = states;
     assert_ok(execution_run(&e));

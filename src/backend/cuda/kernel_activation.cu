@@ -17,15 +17,18 @@ static __device__ inline float normal_below(float x)
     return 0.5f * erfcf(-x * root_half);
 }
 
-/* sqrt(2 / pi) (x + 0.044715 x^3), and its slope */
+/* 2 sqrt(2 / pi) (x + 0.044715 x^3): (1 + tanh) / 2 of its half is its sigmoid, of which no digits
+ * cancel either. */
 static __device__ inline float inner(float x)
 {
-    return 0.797884561f * (x + 0.044715f * x * x * x);
+    return 1.595769122f * (x + 0.044715f * x * x * x);
 }
 
+/* Where x^2 would overflow the curve has long been straight. */
 static __device__ inline float inner_slope(float x)
 {
-    return 0.797884561f * (1 + 0.134145f * x * x);
+    float near = fminf(fabsf(x), 20.0f);
+    return 1.595769122f * (1 + 0.134145f * near * near);
 }
 
 static __device__ inline float curve(int kind, float x)
@@ -34,7 +37,7 @@ static __device__ inline float curve(int kind, float x)
     case LS__ACTIVATION_GELU:
         return x * normal_below(x);
     case LS__ACTIVATION_GELU_TANH:
-        return 0.5f * x * (1 + tanhf(inner(x)));
+        return x * sigmoid(inner(x));
     case LS__ACTIVATION_SILU:
         return x * sigmoid(x);
     case LS__ACTIVATION_TANH:
@@ -52,17 +55,15 @@ static __device__ inline float slope(int kind, float x)
     case LS__ACTIVATION_GELU:
         return normal_below(x) + x * inverse_root_two_pi * expf(-0.5f * x * x);
     case LS__ACTIVATION_GELU_TANH:
-        t = tanhf(inner(x));
-        return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * inner_slope(x);
+        t = inner(x);
+        return sigmoid(t) + x * (sigmoid(t) * sigmoid(-t)) * inner_slope(x);
     case LS__ACTIVATION_SILU:
-        t = sigmoid(x);
-        return t + x * t * (1 - t);
-    case LS__ACTIVATION_TANH:
-        t = tanhf(x);
-        return 1 - t * t;
+        return sigmoid(x) + x * (sigmoid(x) * sigmoid(-x));
+    case LS__ACTIVATION_TANH: /* 1 / cosh^2 */
+        t = expf(-2 * fabsf(x));
+        return 4 * t / ((1 + t) * (1 + t));
     default:
-        t = sigmoid(x);
-        return t * (1 - t);
+        return sigmoid(x) * sigmoid(-x);
     }
 }
 
