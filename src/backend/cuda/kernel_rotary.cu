@@ -9,17 +9,20 @@ struct alignas(2 * sizeof(float)) turn {
     float cosine, sine;
 };
 
-/* turns: (positions,half); a row is that of a token of a sample where positions are given, else of
- * any sample. */
-static __global__ void rotary_turns(const int32_t *position, turn *turns, int64_t count,
+/* turns: (positions,half) of pairs, a thread for each number; a row is that of a token of a sample
+ * where positions are given, else of any sample. */
+static __global__ void rotary_turns(const int32_t *position, float *turns, int64_t count,
                                     int64_t length, int half, double theta, bool inverse)
 {
     const int64_t i = (int64_t)blockIdx.x * LS_BLOCK + threadIdx.x;
     if (i >= count) return;
-    const int64_t token = i / half;
+    const int64_t pair = i / 2 % half, token = i / 2 / half;
     const int64_t at = (position ? position[token / length] : 0) + token % length;
-    const double angle = (double)at * pow(theta, -(double)(i % half) / (double)half);
-    turns[i] = turn { (float)cos(angle), (float)(inverse ? -sin(angle) : sin(angle)) };
+    const double angle = (double)at * pow(theta, -(double)pair / (double)half);
+    if (i % 2 == 0)
+        turns[i] = (float)cos(angle);
+    else
+        turns[i] = (float)sin(inverse ? -angle : angle);
 }
 
 /* A block per token. half: pairs of a head; turned, all: pairs of a token. */
@@ -54,9 +57,9 @@ void ls__launch_rotary(const rotary_args *a, cudaStream_t stream)
 {
     const int half = a->width / 2;
     const int64_t positions = (a->position ? a->batch : 1) * a->length;
-    turn *turns = reinterpret_cast<turn *>(a->turns);
-    LS_LAUNCH(rotary_turns, blocks_for(positions * half, LS_BLOCK), LS_BLOCK, 0, stream,
-              a->position, turns, positions * half, a->length, half, a->theta, a->inverse);
+    const turn *turns = reinterpret_cast<const turn *>(a->turns);
+    LS_LAUNCH(rotary_turns, blocks_for(2 * positions * half, LS_BLOCK), LS_BLOCK, 0, stream,
+              a->position, a->turns, 2 * positions * half, a->length, half, a->theta, a->inverse);
     by_type(a->x.half, [&](auto x_type) {
         by_type(a->y.half, [&](auto y_type) {
             typedef decltype(x_type) X;
