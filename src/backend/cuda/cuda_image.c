@@ -1,7 +1,8 @@
 /* Convolution, pools, batch norm and dropout: from nodes to launches.
  *
- * Convolutions compute in f32, also under bf16-mixed; where a result is stored as bf16 it is
- * rounded behind them, from the workspace. */
+ * Convolutions read and write f32, also under bf16-mixed, where their factors may be rounded to tf32
+ * (a finer rounding than that of the other products); a result that is stored as bf16 is rounded
+ * behind them, from the workspace. */
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/kernel_general.h"
 #include "backend/cuda/kernel_image.h"
@@ -34,7 +35,8 @@ static cuda_conv conv_of(const ls__node *node)
                          .columns = y->shape[3],
                          .kernel = a->kernel,
                          .stride = a->stride,
-                         .padding = a->padding };
+                         .padding = a->padding,
+                         .tf32 = ls__graph_options_of(x->graph)->precision != LS_PRECISION_32 };
 }
 
 /* The bias's gradient: the sum of g (B,O,image) over samples and places. */
@@ -60,11 +62,20 @@ static size_t staged_bytes(const ls__node *node)
     return out->half ? aligned((size_t)ls__cuda_count(out) * sizeof(float)) : 0;
 }
 
+/* Rows and columns of the products that stand for it are counted by int. */
+static bool fits(const cuda_conv *c)
+{
+    const int64_t most = INT32_MAX / 2, window = c->kernel * c->kernel;
+    return c->batch * c->rows * c->columns < most && c->batch * c->height * c->width < most &&
+           c->channels * window < most && c->filters * window < most;
+}
+
 static size_t conv_workspace(const ls__node *node)
 {
     cuda_conv_pass pass = pass_of(node);
     cuda_conv c = conv_of(node);
     size_t nbytes;
+    if (!fits(&c)) return 0; /* the run says so */
     if (!ls__vendor_conv_workspace(pass, &c, &nbytes)) nbytes = ls__cuda_conv_workspace(pass, &c);
     if (pass == CUDA_CONV_GRAD_W && node->nout == 2) {
         cuda_reduction r;
@@ -73,19 +84,6 @@ static size_t conv_workspace(const ls__node *node)
         if (sums > nbytes) nbytes = sums;
     }
     return staged_bytes(node) + nbytes;
-}
-
-static ls_status check_size(const cuda_conv *c)
-{
-    const int64_t most = INT32_MAX / 2;
-    bool fits = c->batch * c->rows * c->columns < most && c->batch * c->height * c->width < most &&
-                c->channels * c->kernel * c->kernel < most &&
-                c->filters * c->kernel * c->kernel < most;
-    if (fits) return LS_OK;
-    return ls_fail(LS_ERR_UNSUPPORTED,
-                   "a convolution of %lld images at once is too large: use more micro-batches "
-                   "(--micro-batches)",
-                   (long long)c->batch);
 }
 
 static void narrow(const cuda_call *call, const float *from)
@@ -101,7 +99,11 @@ static ls_status run_conv(const cuda_call *call)
     const ls__node *node = call->node;
     cuda_conv_pass pass = pass_of(node);
     cuda_conv c = conv_of(node);
-    LS_TRY(check_size(&c));
+    if (!fits(&c))
+        return ls_fail(LS_ERR_UNSUPPORTED,
+                       "a convolution of %lld images at once is too large: use more micro-batches "
+                       "(--micro-batches)",
+                       (long long)c.batch);
     const float *a = call->in[pass != CUDA_CONV_GRAD_W], *b = call->in[pass == CUDA_CONV_GRAD_W];
     const float *bias = node->nin == 3 ? call->in[2] : NULL; /* forward only */
     size_t staged = staged_bytes(node), unused;

@@ -61,6 +61,7 @@ typedef struct cuda_conv {
     int64_t batch, channels, height, width; /* x */
     int64_t filters, rows, columns;         /* y (B,O,H',W') */
     int64_t kernel, stride, padding;
+    bool tf32; /* factors may be rounded to tf32's 11 bits */
 } cuda_conv;
 typedef enum cuda_conv_pass {
     CUDA_CONV_FORWARD,
