@@ -16,6 +16,7 @@ enum {
 
 bool ls__bytes_add(ls__bytes *bytes, const void *data, size_t nbytes)
 {
+    if (nbytes == 0) return true;
     if (ls__bytes_reserve(bytes, nbytes) != LS_OK) return false;
     memcpy(bytes->data + bytes->end, data, nbytes);
     bytes->end += nbytes;

@@ -35,8 +35,8 @@ typedef struct outcome {
 
 /* The backend with this many threads: the first call of a process decides. */
 const ls__backend *compare_backend(int threads);
-/* How many of n batch sizes to test. The last and largest one is there for the CPU's tiles and
- * lanes; a simulated GPU would take minutes over it. */
+/* How many of n batch sizes to test. The last and largest ones are there for the CPU's tiles and
+ * lanes; a simulated GPU, with a sanitizer above all, would take minutes over them. */
 size_t compare_batches(size_t n);
 bool compare_on_cpu(void);
 /* Bytes of a run's tensors, wherever the backend keeps them. */

@@ -49,7 +49,12 @@ size_t compare_memory(const ls__executable *e)
 
 size_t compare_batches(size_t n)
 {
-    return strcmp(compare_backend(1)->name, "sim") == 0 ? n - 1 : n;
+    if (strcmp(compare_backend(1)->name, "sim") != 0) return n;
+#ifdef __SANITIZE_ADDRESS__
+    return n > 2 ? n - 2 : 1;
+#else
+    return n - 1;
+#endif
 }
 
 static int64_t field_count(const ls_field *field, int64_t batch)

@@ -102,7 +102,7 @@ static void test_user_ops(void **state)
 {
     (void)state;
     static const int64_t batches[] = { 1, 67, 130 };
-    for (int b = 0; b < 3; b++) {
+    for (size_t b = 0; b < compare_batches(3); b++) {
         variant own = { true }, ours = { false };
         compare_options o = {
             .step = model, .batch = batches[b], .fields = fields, .nfields = 2, .classes = 5
