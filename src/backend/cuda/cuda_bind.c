@@ -92,6 +92,7 @@ ls_status ls__cuda_bind(ls__executable *e, const ls__run_context *context)
     if (trains(e)) LS_TRY(ls__cuda_reserve(d, &d->grads, flat, "gradients"));
     if (!e->apart) LS_TRY(ls__cuda_reserve(d, &d->arena, e->arena_bytes, "activations"));
     if (same && e->generation == d->generation) return LS_OK;
+    ls__cuda_forget_capture(e);
     for (int i = 0; i < e->nsteps; i++) bind_step(e, &e->steps[i]);
     bind_travels(e, e->in, e->nin);
     bind_travels(e, e->out, e->nout);

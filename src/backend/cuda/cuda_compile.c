@@ -170,6 +170,7 @@ static ls_status build(ls__executable *e, const ls_graph *graph)
 
 static void free_executable(ls__executable *e)
 {
+    ls__cuda_forget_capture(e);
     for (int i = 0; i < e->nsteps; i++) ls__cuda_user_op_destroy(e->steps[i].user);
     for (int i = 0; e->apart && i < e->npieces; i++)
         if (e->apart[i]) cudaFree(e->apart[i]);

@@ -30,6 +30,7 @@ typedef struct cuda_device {
     int index;
     int threads; /* of the host */
     bool opened;
+    bool captures; /* steps become graphs */
     bool apart; /* each tensor in memory of its own, for tests: kernels that leave it are caught */
     bool bf16;
     cudaStream_t stream;

@@ -77,6 +77,11 @@ struct ls__executable {
     cuda_stretch *stretches; /* (nstretches) the gradients that are computed, by place */
     int nstretches;
 
+    /* The steps as one launch, captured in the second run since the last bind. */
+    cudaGraphExec_t captured; /* NULL = not yet */
+    bool ran;                 /* step by step, since that bind */
+    bool not_captured;        /* it cannot be, or was tried in vain */
+
     struct cuda_profile *profile; /* NULL = not measured */
 };
 
@@ -104,6 +109,12 @@ ls_status ls__cuda_run(ls__executable *e, const ls__run_context *context);
 ls_status ls__cuda_read(ls__executable *e, const ls__run_context *context, const ls_tensor *tensor,
                         ls_array *out);
 ls_status ls__cuda_run_step(ls__executable *e, cuda_step *step);
+
+/* --- cuda_capture.c --- */
+/* Runs the steps: one by one at first, then as a graph. */
+ls_status ls__cuda_compute(ls__executable *e);
+/* Pointers are about to change, or the executable goes. */
+void ls__cuda_forget_capture(ls__executable *e);
 
 /* --- cuda_failure.c --- */
 /* Positions of a decoder, which the host knows before the run: none beyond its table. */

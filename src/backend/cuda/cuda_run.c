@@ -80,15 +80,6 @@ ls_status ls__cuda_run_step(ls__executable *e, cuda_step *step)
     return LS_OK;
 }
 
-static ls_status compute(ls__executable *e)
-{
-    for (int i = 0; i < e->nsteps; i++) {
-        LS_TRY(ls__cuda_run_step(e, &e->steps[i]));
-        LS_TRY(ls__cuda_mark(e, 2 + i));
-    }
-    return LS_OK;
-}
-
 /* --- from the device --- */
 
 static ls_status fetch(const ls__executable *e, const cuda_travel *list, int n)
@@ -138,7 +129,7 @@ static ls_status run(ls__executable *e, const ls__run_context *context)
     LS_TRY(ls__cuda_mark(e, 0));
     LS_TRY(send_all(e, context));
     LS_TRY(ls__cuda_mark(e, 1));
-    LS_TRY(compute(e));
+    LS_TRY(ls__cuda_compute(e));
     LS_TRY(fetch_all(e, context));
     unsigned long long failure = e->host_values[1].failure;
     if (failure != ~0ull) return ls__cuda_explain(e, context, failure);
