@@ -43,8 +43,7 @@ int ls_cli_run_program(int argc, char **argv)
         .flags = flags.table,
     };
     ls_check(ls__launcher_split(argc, argv, &flags, &words));
-    ls__options *o =
-        ls_cli_options(&words.nflags, &words.flags, &program, ls__launcher_shared_flags);
+    ls__options *o = ls_cli_options(&words.nline, &words.line, &program, ls__launcher_shared_flags);
     ls_status status = ls__launcher_plan_make(&flags, o, &words, &plan, &code);
     if (status != LS_OK) {
         code = fail(o, status, code);

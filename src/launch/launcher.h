@@ -29,7 +29,9 @@ typedef struct ls__launcher_flags {
 
 typedef struct ls__launcher_words {
     int nflags;
-    char **flags;    /* (nflags) argv[0] and our flags, spelt as the table has them; NULL-ended */
+    char **flags; /* (nflags) argv[0] and our flags, spelt as the table has them; NULL-ended */
+    int nline;    /* the same for the option table, which takes words out of it */
+    char **line;
     char **program;  /* the program's words, NULL-ended; borrowed from argv */
     char *variables; /* PET_* that count: "PET_NNODES=1, PET_...", for messages; "" = none */
 } ls__launcher_words;

@@ -181,7 +181,11 @@ ls_status ls__launcher_split(int argc, char **argv, const ls__launcher_flags *fl
     size_t most = (size_t)argc + sizeof flags->table / sizeof flags->table[0] +
                   sizeof refused / sizeof refused[0] + 2;
     out->flags = ls__alloc(most, sizeof *out->flags);
-    if (!out->flags) return LS_ERR_MEMORY;
+    out->line = ls__alloc(most, sizeof *out->line);
+    if (!out->flags || !out->line) {
+        ls__launcher_words_free(out);
+        return LS_ERR_MEMORY;
+    }
     ls_status status = push(out, ls__strdup(argv[0]));
     int i = 1;
     while (status == LS_OK && i < argc) {
@@ -194,14 +198,20 @@ ls_status ls__launcher_split(int argc, char **argv, const ls__launcher_flags *fl
     }
     out->program = argv + i;
     if (status == LS_OK) status = take_variables(flags, out);
-    if (status != LS_OK) ls__launcher_words_free(out);
-    return status;
+    if (status != LS_OK) {
+        ls__launcher_words_free(out);
+        return status;
+    }
+    out->nline = out->nflags;
+    memcpy(out->line, out->flags, (size_t)out->nflags * sizeof *out->flags);
+    return LS_OK;
 }
 
 void ls__launcher_words_free(ls__launcher_words *words)
 {
     for (int i = 0; i < words->nflags; i++) ls__free(words->flags[i]);
     ls__free(words->flags);
+    ls__free(words->line);
     ls__free(words->variables);
     *words = (ls__launcher_words) { 0 };
 }

@@ -192,7 +192,7 @@ void ls__output_set_logs(ls__output *o, const char *folder)
         log->off = true;
         snprintf(name, sizeof name, "rank-%d.log", r);
         if (!ok || ls__path_join(path, folder, name) != LS_OK) {
-            ls__bytes_free(&log->before);
+            ls__bytes_free(&log->waiting);
             continue;
         }
         int error = ls__rank_log_open(log, path);
@@ -200,9 +200,9 @@ void ls__output_set_logs(ls__output *o, const char *folder)
     }
 }
 
-static void log_line(ls__output *o, rank_output *rank, const char *text, size_t nbytes)
+static void flush_log(ls__output *o, rank_output *rank)
 {
-    int error = ls__rank_log_add(&rank->log, text, nbytes);
+    int error = ls__rank_log_flush(&rank->log);
     if (error) warn_once(o, "writing a rank's log", error);
 }
 
@@ -323,8 +323,8 @@ static void take_line(ls__output *o, int r, int which, const char *line, size_t 
     bool whole = line[nbytes - 1] == '\n';
     const char *text = visible(line, &nbytes);
     remember(rank, text, nbytes);
-    log_line(o, rank, text, nbytes);
-    if (whole) log_line(o, rank, "\n", 1);
+    ls__rank_log_add(&rank->log, text, nbytes);
+    if (whole) ls__rank_log_add(&rank->log, "\n", 1);
     if (r > 0 && is_shown(o, r, which)) show(o, r, which, text, nbytes);
     if (o->options.line) o->options.line(o->options.user, r, which, text, nbytes);
 }
@@ -336,7 +336,7 @@ static void consume(stream *s, size_t nbytes)
 }
 
 /* What a progress bar has drawn over goes; "\r\n" ends a line, so a '\r' at the end may be that. */
-static void skip_drawings(ls__output *o, rank_output *rank, stream *s)
+static void skip_drawings(rank_output *rank, stream *s)
 {
     const char *data = s->line.data + s->line.begin;
     size_t have = s->line.end - s->line.begin;
@@ -344,8 +344,7 @@ static void skip_drawings(ls__output *o, rank_output *rank, stream *s)
     if (!last) return;
     size_t whole = (size_t)(last - data) + 1, nbytes = whole;
     const char *text = visible(data, &nbytes);
-    int error = ls__rank_log_drawing(&rank->log, text, nbytes);
-    if (error) warn_once(o, "writing a rank's log", error);
+    ls__rank_log_drawing(&rank->log, text, nbytes);
     consume(s, whole);
 }
 
@@ -365,7 +364,8 @@ static void take_lines(ls__output *o, int r, int which, bool at_end)
         take_line(o, r, which, data, n);
         consume(s, n);
     }
-    skip_drawings(o, rank, s);
+    skip_drawings(rank, s);
+    flush_log(o, rank);
 }
 
 /* --- reading --- */

@@ -35,24 +35,6 @@ static int open_file(ls__rank_log *log)
     return 0;
 }
 
-int ls__rank_log_open(ls__rank_log *log, const char *path)
-{
-    snprintf(log->path, sizeof log->path, "%s", path);
-    int error = open_file(log);
-    if (error == 0 && log->before.end > log->before.begin)
-        error = write_all(log, log->before.data + log->before.begin,
-                          log->before.end - log->before.begin);
-    ls__bytes_free(&log->before);
-    return error;
-}
-
-void ls__rank_log_close(ls__rank_log *log)
-{
-    if (log->fd >= 0) close(log->fd);
-    log->fd = -1;
-    ls__bytes_free(&log->before);
-}
-
 /* What was full becomes the one old file; the one before is gone. */
 static int rotate(ls__rank_log *log)
 {
@@ -64,24 +46,44 @@ static int rotate(ls__rank_log *log)
     return open_file(log);
 }
 
-int ls__rank_log_add(ls__rank_log *log, const char *text, size_t nbytes)
+void ls__rank_log_add(ls__rank_log *log, const char *text, size_t nbytes)
 {
-    int error = 0;
-    if (log->fd < 0) { /* of what is too much the beginning stays */
-        if (!log->off && log->before.end - log->before.begin < BEFORE_MAX)
-            ls__bytes_add(&log->before, text, nbytes);
-        return 0;
-    }
-    if (log->limit > 0 && log->nbytes > 0 && log->nbytes + (int64_t)nbytes > log->limit)
-        error = rotate(log);
-    return error ? error : write_all(log, text, nbytes);
+    bool there = log->fd >= 0; /* of what is too much before, the beginning stays */
+    if (there || (!log->off && log->waiting.end - log->waiting.begin < BEFORE_MAX))
+        ls__bytes_add(&log->waiting, text, nbytes);
 }
 
-int ls__rank_log_drawing(ls__rank_log *log, const char *text, size_t nbytes)
+int ls__rank_log_flush(ls__rank_log *log)
+{
+    size_t nbytes = log->waiting.end - log->waiting.begin;
+    int error = 0;
+    if (log->fd < 0 || nbytes == 0) return 0;
+    if (log->limit > 0 && log->nbytes > 0 && log->nbytes + (int64_t)nbytes > log->limit)
+        error = rotate(log);
+    if (error == 0) error = write_all(log, log->waiting.data + log->waiting.begin, nbytes);
+    log->waiting.begin = log->waiting.end = 0;
+    return error;
+}
+
+void ls__rank_log_drawing(ls__rank_log *log, const char *text, size_t nbytes)
 {
     double now = ls__now();
-    if (nbytes == 0 || now - log->drawn_at < between_drawings) return 0;
+    if (nbytes == 0 || now - log->drawn_at < between_drawings) return;
     log->drawn_at = now;
-    int error = ls__rank_log_add(log, text, nbytes);
-    return error ? error : ls__rank_log_add(log, "\n", 1);
+    ls__rank_log_add(log, text, nbytes);
+    ls__rank_log_add(log, "\n", 1);
+}
+
+int ls__rank_log_open(ls__rank_log *log, const char *path)
+{
+    snprintf(log->path, sizeof log->path, "%s", path);
+    int error = open_file(log);
+    return error ? error : ls__rank_log_flush(log);
+}
+
+void ls__rank_log_close(ls__rank_log *log)
+{
+    if (log->fd >= 0) close(log->fd);
+    log->fd = -1;
+    ls__bytes_free(&log->waiting);
 }

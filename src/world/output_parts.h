@@ -31,17 +31,19 @@ typedef struct ls__rank_log {
     bool off;
     int64_t nbytes, limit; /* of the file; 0 = no limit */
     char path[LS_PATH_MAX];
-    double drawn_at;  /* ls__now() of the last drawing that was kept */
-    ls__bytes before; /* for the file to come */
+    double drawn_at;   /* ls__now() of the last drawing that was kept */
+    ls__bytes waiting; /* for the file to come, or for the next flush */
 } ls__rank_log;
 
 /* errno on failure, else 0. */
 int ls__rank_log_open(ls__rank_log *log, const char *path);
 void ls__rank_log_close(ls__rank_log *log);
-/* A whole line with its newline, or a piece of one. */
-int ls__rank_log_add(ls__rank_log *log, const char *text, size_t nbytes);
+/* Anything; many small pieces are one write. */
+void ls__rank_log_add(ls__rank_log *log, const char *text, size_t nbytes);
+/* Behind whole lines, or a piece of a long one: where a file may end and the next begin. */
+int ls__rank_log_flush(ls__rank_log *log);
 /* A state of a progress bar that was drawn over: one now and then is kept, as a line. */
-int ls__rank_log_drawing(ls__rank_log *log, const char *text, size_t nbytes);
+void ls__rank_log_drawing(ls__rank_log *log, const char *text, size_t nbytes);
 
 /* --- lines that several ranks say --- */
 typedef struct ls__fold ls__fold;

@@ -1,0 +1,87 @@
+#!/bin/sh
+# What of the ranks' output is shown and kept.
+set -u
+lockstep=$LS_BINARY_DIR/bin/lockstep
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+for name in RANK LOCAL_RANK WORLD_SIZE MASTER_ADDR MASTER_PORT; do unset $name; done
+bad=0
+
+fail() {
+    echo "$*"
+    sed 's/^/  out: /' out | head -40
+    sed 's/^/  err: /' err | head -40
+    bad=1
+}
+
+run() {
+    expected=$1
+    shift
+    begin=$(date +%s%N)
+    "$lockstep" run "$@" >out 2>err
+    got=$?
+    took=$((($(date +%s%N) - begin) / 1000000))
+    [ $got -eq "$expected" ] || fail "lockstep run $*: exit code $got (expected $expected)"
+}
+has() { grep -q -F -e "$2" "$1" || fail "\"$2\" is not in $1"; }
+lacks() { ! grep -q -F -e "$2" "$1" || fail "\"$2\" is in $1"; }
+
+run 0 --nproc-per-node 4 --name folded sh -c 'echo "the same" >&2; echo "the same" >&2; echo "rank $RANK" >&2'
+[ "$(grep -c 'the same' err)" -eq 4 ] || fail "equal lines were not folded"
+[ "$(grep -c -x -F -e '[1-3] the same' err)" -eq 2 ] || fail "equal lines were not folded"
+for rank in 1 2 3; do has err "[$rank] rank $rank"; done
+[ "$(grep -c 'the same' runs/folded/logs/rank-2.log)" -eq 2 ] || fail "a log is not whole"
+cat >bar.py <<'EOF'
+import os, sys, time
+for i in range(200):
+    sys.stderr.write(f"\r{i} of 200")
+    sys.stderr.flush()
+    time.sleep(0.001)
+sys.stderr.write("\rdone\r\nplain\r\n")
+EOF
+run 0 --nproc-per-node 2 --name bar bar.py
+[ "$(wc -l <runs/bar/logs/rank-1.log)" -le 4 ] || fail "a progress bar fills the log: $(wc -l <runs/bar/logs/rank-1.log)"
+has err "[1] done"
+grep -q -x done runs/bar/logs/rank-1.log && grep -q -x plain runs/bar/logs/rank-1.log || fail "the end of a progress bar is lost"
+# Rank 0's stdout is what it is, byte by byte, also a lot of it into a slow reader; nothing of anybody's log is lost.
+head -c 3000000 /dev/urandom >bytes
+"$lockstep" run --nproc-per-node 2 --name bytes cat bytes 2>err | { sleep 0.5; cat; } | cmp - bytes || fail "rank 0's stdout is not what it wrote"
+cat >many.py <<'EOF'
+import os, sys
+for i in range(20000):
+    sys.stdout.write(f"{os.environ['RANK']}:{i}:" + "x" * 300 + "\n")
+EOF
+"$lockstep" run --nproc-per-node 2 --tee 3 --name many many.py 2>err >out
+for rank in 0 1; do [ "$(grep -c "^$rank:[0-9]*:x\{300\}$" runs/many/logs/rank-$rank.log)" -eq 20000 ] || fail "torn lines in the log of rank $rank"; done
+[ "$(grep -c -v '^\(\[1\] 1\|0\):[0-9]*:x\{300\}$' out)" -eq "$(grep -c 'were not shown' out)" ] || fail "torn lines on stdout"
+# A reader that is stuck does not stop ranks whose lines need not be whole.
+mkfifo stuck
+sleep 30 <stuck &
+reader=$!
+"$lockstep" run --nproc-per-node 2 --tee 1:1 --redirects 0:3 --name stuck many.py >stuck 2>err &
+launcher=$!
+for _ in $(seq 200); do
+    [ "$(grep -c . runs/stuck/logs/rank-1.log 2>/dev/null)" = 20000 ] && break
+    sleep 0.05
+done
+[ "$(grep -c . runs/stuck/logs/rank-1.log)" -eq 20000 ] || fail "a rank waited for a stuck terminal"
+kill $reader
+wait $launcher
+# Logs are rotated.
+run 0 --nproc-per-node 1 --redirects 3 --name long sh -c 'yes "$(printf %01000d 0)" | head -c 70000000'
+[ -s runs/long/logs/rank-0.log.1 ] && [ "$(cat runs/long/logs/rank-0.log.1 runs/long/logs/rank-0.log | wc -c)" -eq 70000000 ] || fail "the log was not rotated: $(ls -l runs/long/logs)"
+# A log directory of one's own; none at all.
+run 0 --nproc-per-node 2 --log-dir here sh -c 'echo "line $RANK"'
+has here/rank-1.log "line 1"
+rm -rf runs
+run 0 --nproc-per-node 1 --log-dir none true
+[ ! -e runs ] || fail "--log-dir none left something"
+# Where nothing can be kept a program runs all the same, unless somebody asked for it.
+mkdir closed
+chmod 500 closed
+if ! touch closed/x 2>/dev/null; then
+    (cd closed && "$lockstep" run --nproc-per-node 1 true 2>../err) || fail "a read-only folder kept a program from running"
+    has err "no logs and no report are kept"
+fi
+exit $bad
