@@ -36,7 +36,9 @@ def main():
             if shutil.which("mpirun"):
                 commands["mpirun"] = [[*mpirun, *program]]
             if shutil.which("torchrun"):
-                commands["torchrun"] = [["torchrun", "--nproc_per_node", "2", "--monitor_interval", "0.1", "--no_python", *program]]
+                # -r and -t: without them PyTorch 1.13 fails on Python 3.11.
+                commands["torchrun"] = [["torchrun", "--nproc_per_node", "2", "--monitor_interval", "0.1", "-r", "1", "-t", "1", "--no_python",
+                                         *program]]
             times = {launcher: [] for launcher in commands}
             for i in range(o.rounds):
                 for launcher, command in commands.items():
