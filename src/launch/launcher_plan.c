@@ -36,7 +36,7 @@ ls_status ls__launcher_number(const char *flag, const char *text, int low, int h
 static ls_status spec_of_nproc(const char *nproc, const ls__cpus *cpus, const ls__gpu_files *gpus,
                                char spec[32])
 {
-    int count;
+    int count = 0;
     if (strcmp(nproc, "auto") == 0) {
         snprintf(spec, 32, "auto");
     } else if (strcmp(nproc, "cpu") == 0) {
