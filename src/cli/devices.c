@@ -17,27 +17,6 @@ typedef struct machine {
     ls__gpus gpus;
 } machine;
 
-enum { SET_TEXT = 256 };
-
-/* "0-3,8": as taskset writes it; a set too scattered for the buffer ends with "...". */
-static void cpu_set_text(const cpu_set_t *set, char out[SET_TEXT])
-{
-    size_t used = 0;
-    out[0] = '\0';
-    for (int first = 0; first < CPU_SETSIZE; first++) {
-        if (!CPU_ISSET(first, set)) continue;
-        int last = first;
-        while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, set)) last++;
-        if (used > SET_TEXT - 24) {
-            snprintf(out + used, SET_TEXT - used, ",...");
-            return;
-        }
-        used += (size_t)snprintf(out + used, SET_TEXT - used, last > first ? "%s%d-%d" : "%s%d",
-                                 used ? "," : "", first, last);
-        first = last;
-    }
-}
-
 static ls_status discover(const ls__options *o, machine *m)
 {
     memset(m, 0, sizeof *m);
@@ -66,8 +45,8 @@ static json_t *topology_json(const machine *m)
 
 static json_t *cpu_json(const machine *m)
 {
-    char mask[SET_TEXT];
-    cpu_set_text(&m->cpus.mask, mask);
+    char mask[LS__CPU_SET_TEXT];
+    ls__cpu_set_text(&m->cpus.mask, mask);
     return json_pack("{s:s,s:s,s:i,s:s,s:o,s:i,s:o}", "model", m->cpus.model, "isa", m->cpus.isa,
                      "usable", m->cpus.usable, "mask", mask, "quota",
                      m->cpus.quota > 0 ? json_real(m->cpus.quota) : json_null(), "in_mask",
@@ -78,10 +57,10 @@ static json_t *devices_json(const machine *m)
 {
     json_t *list = json_array();
     for (int rank = 0; rank < m->plan.count; rank++) {
-        char name[32], text[SET_TEXT];
+        char name[32], text[LS__CPU_SET_TEXT];
         cpu_set_t set;
         ls__device_cpus(&m->plan, &m->cpus, rank, &set);
-        cpu_set_text(&set, text);
+        ls__cpu_set_text(&set, text);
         const char *kind = ls__device_kind_name(m->plan.kind);
         snprintf(name, sizeof name, "%s:%d", kind, rank);
         json_array_append_new(list, json_pack("{s:s,s:s,s:i,s:s}", "name", name, "kind", kind,
@@ -106,8 +85,8 @@ static void print_cpus(const machine *m)
 {
     const ls__cpus *c = &m->cpus;
     const ls__topology *t = &m->topology;
-    char mask[SET_TEXT], text[32];
-    cpu_set_text(&c->mask, mask);
+    char mask[LS__CPU_SET_TEXT], text[32];
+    ls__cpu_set_text(&c->mask, mask);
     printf("CPU      %s, %s\n", c->model, c->isa);
     snprintf(text, sizeof text, "%s", "no cgroup quota");
     if (c->quota > 0) snprintf(text, sizeof text, "cgroup quota of %.2f", c->quota);
@@ -132,10 +111,10 @@ static void print_table(const machine *m)
     printf("\n--devices %s: %s\n\n", m->spec, m->plan.text);
     printf("%-10s %7s  %s\n", "device", "threads", m->plan.pin ? "pinned to CPUs" : "on CPUs");
     for (int rank = 0; rank < m->plan.count; rank++) {
-        char name[32], text[SET_TEXT];
+        char name[32], text[LS__CPU_SET_TEXT];
         cpu_set_t set;
         ls__device_cpus(&m->plan, &m->cpus, rank, &set);
-        cpu_set_text(&set, text);
+        ls__cpu_set_text(&set, text);
         snprintf(name, sizeof name, "%s:%d", ls__device_kind_name(m->plan.kind), rank);
         printf("%-10s %7d  %s\n", name, m->plan.threads, text);
     }

@@ -112,3 +112,21 @@ ls_status ls__cpus_discover(const char *root, ls__cpus *out)
     snprintf(out->isa, sizeof out->isa, "%s", instruction_set());
     return LS_OK;
 }
+
+void ls__cpu_set_text(const cpu_set_t *set, char out[LS__CPU_SET_TEXT])
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (int first = 0; first < CPU_SETSIZE; first++) {
+        if (!CPU_ISSET(first, set)) continue;
+        int last = first;
+        while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, set)) last++;
+        if (used > LS__CPU_SET_TEXT - 24) {
+            snprintf(out + used, LS__CPU_SET_TEXT - used, ",...");
+            return;
+        }
+        used += (size_t)snprintf(out + used, LS__CPU_SET_TEXT - used,
+                                 last > first ? "%s%d-%d" : "%s%d", used ? "," : "", first, last);
+        first = last;
+    }
+}

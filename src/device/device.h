@@ -23,6 +23,10 @@ typedef struct ls__cpus {
  * microseconds: every start of a program pays for it. */
 ls_status ls__cpus_discover(const char *root, ls__cpus *out);
 
+/* "0-3,8": as taskset writes it; a set too scattered for the buffer ends with "...". */
+enum { LS__CPU_SET_TEXT = 256 };
+void ls__cpu_set_text(const cpu_set_t *set, char out[LS__CPU_SET_TEXT]);
+
 /* How the machine is built, by hwloc. Takes some ten milliseconds: not for the start of a program.
  * LS_ERR_UNSUPPORTED when hwloc cannot tell. */
 typedef struct ls__topology {

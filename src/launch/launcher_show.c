@@ -7,32 +7,11 @@
 #include "base/check.h"
 #include "launch/launcher.h"
 
-enum { SET_TEXT = 256 };
-
-/* "0-3,8": as taskset writes it. */
-static void cpu_set_text(const cpu_set_t *set, char out[SET_TEXT])
-{
-    size_t used = 0;
-    out[0] = '\0';
-    for (int first = 0; first < CPU_SETSIZE; first++) {
-        if (!CPU_ISSET(first, set)) continue;
-        int last = first;
-        while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, set)) last++;
-        if (used > SET_TEXT - 24) {
-            snprintf(out + used, SET_TEXT - used, ",...");
-            return;
-        }
-        used += (size_t)snprintf(out + used, SET_TEXT - used, last > first ? "%s%d-%d" : "%s%d",
-                                 used ? "," : "", first, last);
-        first = last;
-    }
-}
-
-static void rank_cpus(const ls__launcher_plan *plan, int rank, char out[SET_TEXT])
+static void rank_cpus(const ls__launcher_plan *plan, int rank, char out[LS__CPU_SET_TEXT])
 {
     cpu_set_t set;
     ls__device_cpus(&plan->devices, &plan->cpus, rank, &set);
-    cpu_set_text(&set, out);
+    ls__cpu_set_text(&set, out);
 }
 
 static const char *shown_text(int streams)
@@ -76,7 +55,7 @@ static void print_variables(const ls__launcher_plan *plan, const ls__rank_variab
 
 ls_status ls__launcher_show(const ls__launcher_plan *plan)
 {
-    char cpus[SET_TEXT];
+    char cpus[LS__CPU_SET_TEXT];
     ls__rank_variables first = { 0 }, second = { 0 };
     ls_status status = variables_of(plan, 0, &first);
     if (status == LS_OK && plan->size > 1) status = variables_of(plan, 1, &second);
@@ -110,7 +89,7 @@ ls_status ls__launcher_show(const ls__launcher_plan *plan)
 static json_t *rank_json(const ls__launcher_plan *plan, int rank)
 {
     ls__rank_variables v;
-    char cpus[SET_TEXT];
+    char cpus[LS__CPU_SET_TEXT];
     if (variables_of(plan, rank, &v) != LS_OK) return NULL;
     json_t *set = json_object();
     for (int i = 0; i < v.nset; i++) {

@@ -1,32 +1,7 @@
 #!/bin/sh
 # lockstep run: what the ranks see, what is refused, exit codes and the report.
 set -u
-lockstep=$LS_BINARY_DIR/bin/lockstep
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-for name in RANK LOCAL_RANK WORLD_SIZE MASTER_ADDR MASTER_PORT OMP_NUM_THREADS; do unset $name; done
-bad=0
-
-fail() {
-    echo "$*"
-    sed 's/^/  out: /' out
-    sed 's/^/  err: /' err
-    bad=1
-}
-
-# run CODE WORDS...: lockstep run with these words ends with this code.
-run() {
-    expected=$1
-    shift
-    "$lockstep" run "$@" >out 2>err
-    got=$?
-    [ $got -eq "$expected" ] || fail "lockstep run $*: exit code $got (expected $expected)"
-}
-
-# has FILE TEXT: a line of FILE contains TEXT.
-has() { grep -q -F -e "$2" "$1" || fail "\"$2\" is not in $1"; }
-lacks() { ! grep -q -F -e "$2" "$1" || fail "\"$2\" is in $1"; }
+. "$LS_SOURCE_DIR/tests/launch/launch.sh"
 
 # --- what ranks see ---
 run 0 --nproc-per-node 2 --tee 3 env

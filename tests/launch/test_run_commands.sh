@@ -1,19 +1,8 @@
 #!/bin/sh
 # lockstep runs, logs and stop.
 set -u
-lockstep=$LS_BINARY_DIR/bin/lockstep
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-for name in RANK LOCAL_RANK WORLD_SIZE MASTER_ADDR MASTER_PORT; do unset $name; done
-bad=0
-
-fail() {
-    echo "$*"
-    sed 's/^/  out: /' out
-    sed 's/^/  err: /' err
-    bad=1
-}
+. "$LS_SOURCE_DIR/tests/launch/launch.sh"
+# Here it is any of the command's words.
 run() {
     expected=$1
     shift
@@ -21,8 +10,6 @@ run() {
     got=$?
     [ $got -eq "$expected" ] || fail "lockstep $*: exit code $got (expected $expected)"
 }
-has() { grep -q -F -e "$2" "$1" || fail "\"$2\" is not in $1"; }
-lacks() { ! grep -q -F -e "$2" "$1" || fail "\"$2\" is in $1"; }
 field() { python3 -c "import json; runs = {r['name']: r for r in json.load(open('out'))['runs']}; print(runs['$1']['$2'])"; }
 
 run 0 runs

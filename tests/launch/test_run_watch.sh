@@ -1,31 +1,7 @@
 #!/bin/sh
 # What lockstep run notices: who failed first, silence, hangs, early ends; events, injections, restarts, metrics.
 set -u
-lockstep=$LS_BINARY_DIR/bin/lockstep
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-for name in RANK LOCAL_RANK WORLD_SIZE MASTER_ADDR MASTER_PORT; do unset $name; done
-bad=0
-
-fail() {
-    echo "$*"
-    sed 's/^/  out: /' out | head -40
-    sed 's/^/  err: /' err | head -40
-    bad=1
-}
-
-run() {
-    expected=$1
-    shift
-    begin=$(date +%s%N)
-    "$lockstep" run "$@" >out 2>err
-    got=$?
-    took=$((($(date +%s%N) - begin) / 1000000))
-    [ $got -eq "$expected" ] || fail "lockstep run $*: exit code $got (expected $expected)"
-}
-has() { grep -q -F -e "$2" "$1" || fail "\"$2\" is not in $1"; }
-lacks() { ! grep -q -F -e "$2" "$1" || fail "\"$2\" is in $1"; }
+. "$LS_SOURCE_DIR/tests/launch/launch.sh"
 
 # --- the cause, not the victim that is seen first ---
 cat >slow_to_die.py <<'EOF'
