@@ -9,8 +9,9 @@
 
 enum { LS__LINE_MAX = 1 << 20 }; /* bytes of a line of metrics.jsonl that are believed */
 
-/* Holds path locked until the descriptor is closed. what: the run, for messages. */
-ls_status ls__run_lock(const char *path, const char *what, int *fd);
+/* Holds path locked until the descriptor is closed; waits `patience` seconds for whoever has it. what:
+ * the run, for messages. */
+ls_status ls__run_lock(const char *path, const char *what, double patience, int *fd);
 void ls__run_unlock(int fd);
 
 /* Lines with their newline; NULL = out of memory. Freed by ls__free. names that a reader could take

@@ -12,6 +12,10 @@
 
 enum { RUN_JSON_MAX = 64 << 20 };
 
+/* Seconds. A job whose supervisor was killed ends within a second or two; the same command typed again
+ * at once must not be refused because of it. */
+static const double LOCK_PATIENCE = 2.5;
+
 /* Of a run.json that was being written when its process was killed. */
 static void remove_leftovers(const char *path)
 {
@@ -36,7 +40,7 @@ ls_status ls__run_folder_open(const char *runs_dir, const char *name, ls__run_fo
     LS_TRY(ls__path_join(out->checkpoints, out->path, "checkpoints"));
     LS_TRY(ls__path_join(lock, out->path, "lock"));
     LS_TRY(ls__folder_make(&ls__fs_posix, out->path));
-    LS_TRY(ls__run_lock(lock, name, &out->lock));
+    LS_TRY(ls__run_lock(lock, name, LOCK_PATIENCE, &out->lock));
     ls_status status = ls__folder_make(&ls__fs_posix, out->checkpoints);
     if (status != LS_OK) {
         ls__run_folder_close(out);

@@ -130,13 +130,11 @@ static void mention_leftover(const char *path, const holder *old, const holder *
         ls__log(LS__LOG_DEBUG, "%s was left by process %lld, which has ended", path, old->pid);
 }
 
-static ls_status take(int fd, const char *path, const char *what)
+static ls_status take(int fd, const char *path, const char *what, double patience)
 {
     holder us, old;
     int result;
-    /* A job whose supervisor was killed ends within a second or two; the same command typed
-     * again at once must not be refused because of it. */
-    double until = ls__now() + 2.5;
+    double until = ls__now() + patience;
     while ((result = flock(fd, LOCK_EX | LOCK_NB)) != 0) {
         if (errno != EINTR && (errno != EWOULDBLOCK || ls__now() >= until)) break;
         ls__sleep_ms(10);
@@ -155,12 +153,12 @@ static ls_status take(int fd, const char *path, const char *what)
     return write_holder(fd, path, &us);
 }
 
-ls_status ls__run_lock(const char *path, const char *what, int *fd)
+ls_status ls__run_lock(const char *path, const char *what, double patience, int *fd)
 {
     do *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     while (*fd < 0 && errno == EINTR);
     if (*fd < 0) return ls__fail_errno(LS_ERR_IO, "%s: cannot write to the run's folder", path);
-    ls_status status = take(*fd, path, what);
+    ls_status status = take(*fd, path, what, patience);
     if (status == LS_OK) return LS_OK;
     close(*fd);
     *fd = -1;

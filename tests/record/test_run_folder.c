@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "helper_run.h"
+#include "record/record_internal.h"
 
 static void names(void **state)
 {
@@ -113,12 +114,13 @@ static void held(void **state)
 static void unreadable_lock(void **state)
 {
     (void)state;
-    ls__run_folder folder, other;
+    ls__run_folder folder;
+    int fd;
     assert_ok(ls__run_folder_open(runs_dir, "fox", &folder));
     static const char *const contents[] = { "", "{", "[1]", "{\"pid\":\"x\"}", "\xff\xfe\0\0" };
     for (size_t i = 0; i < sizeof contents / sizeof contents[0]; i++) {
         write_text_file(run_file("fox", "lock"), contents[i], strlen(contents[i]));
-        assert_fails(ls__run_folder_open(runs_dir, "fox", &other), LS_ERR_CONFIG,
+        assert_fails(ls__run_lock(run_file("fox", "lock"), "fox", 0, &fd), LS_ERR_CONFIG,
                      "by another process");
     }
     ls__run_folder_close(&folder);
