@@ -78,6 +78,10 @@ LS_NODISCARD ls_status ls_decoder_create(ls_model *model, int64_t batch, int64_t
  * context LS_ERR_ARG; neither counts as a step. */
 LS_NODISCARD ls_status ls_decoder_step(ls_decoder *decoder, const int32_t *tokens,
                                        const float **scores);
+/* The same with count more tokens of each text, tokens (batch,count), such as a prompt: many at a time
+ * go through the model together. None counts when one is at fault. */
+LS_NODISCARD ls_status ls_decoder_read(ls_decoder *decoder, const int32_t *tokens, int64_t count,
+                                       const float **scores);
 void ls_decoder_reset(ls_decoder *decoder);               /* new texts */
 int64_t ls_decoder_position(const ls_decoder *decoder);   /* tokens so far */
 int64_t ls_decoder_vocabulary(const ls_decoder *decoder); /* V */

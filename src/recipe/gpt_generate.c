@@ -1,6 +1,7 @@
-/* Text from a GPT, token by token. The decoder keeps what it has seen; when the context is full, it
- * begins anew with the last half. */
+/* Text from a GPT: the prompt at once, then token by token. The decoder keeps what it has seen; when the
+ * context is full, it begins anew with the last half. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "recipe/gpt.h"
 
@@ -13,19 +14,17 @@ typedef struct generation {
     const float *scores;
 } generation;
 
-/* history[count] = token; scores of the next one. */
-static ls_status feed(generation *g, int32_t token)
+/* Appends tokens to the history; scores of the next one. */
+static ls_status feed(generation *g, const int32_t *tokens, int64_t count)
 {
     int64_t from = g->count;
-    ls_status status = LS_OK;
-    g->history[g->count++] = token;
-    if (ls_decoder_position(g->decoder) == g->recipe->positions) {
+    memcpy(g->history + from, tokens, (size_t)count * sizeof *tokens);
+    g->count += count;
+    if (ls_decoder_position(g->decoder) + count > g->recipe->positions) {
         ls_decoder_reset(g->decoder);
         from = g->count - (g->recipe->positions + 1) / 2;
     }
-    for (; status == LS_OK && from < g->count; from++)
-        status = ls_decoder_step(g->decoder, &g->history[from], &g->scores);
-    return status;
+    return ls_decoder_read(g->decoder, g->history + from, g->count - from, &g->scores);
 }
 
 static ls_status draw_tokens(generation *g, const recipe_gpt_sampling *s, recipe_gpt_piece_fn *each,
@@ -42,7 +41,7 @@ static ls_status draw_tokens(generation *g, const recipe_gpt_sampling *s, recipe
         ++*count;
         const char *piece = ls_tokenizer_piece(g->tokenizer, token, &nbytes);
         status = each(user, piece, nbytes);
-        if (status == LS_OK && *count < s->max_tokens) status = feed(g, token);
+        if (status == LS_OK && *count < s->max_tokens) status = feed(g, &token, 1);
     }
     return status;
 }
@@ -81,7 +80,7 @@ ls_status recipe_gpt_generate(const recipe_gpt *recipe, ls_model *model,
     }
     /* Of a long prompt, only what the model can see. */
     int64_t first = ntokens > recipe->positions ? ntokens - recipe->positions : 0;
-    for (int64_t i = first; status == LS_OK && i < ntokens; i++) status = feed(&g, tokens[i]);
+    if (status == LS_OK) status = feed(&g, tokens + first, ntokens - first);
     if (status == LS_OK) status = draw_tokens(&g, sampling, each, user, count);
     ls_decoder_destroy(g.decoder);
     free(g.history);

@@ -1,5 +1,5 @@
-/* Decoding token by token gives the scores of the whole text at once; several texts, again after a
- * reset, and mistakes. */
+/* Decoding token by token, or several at a time, gives the scores of the whole text at once; several
+ * texts, again after a reset, and mistakes. */
 #include "testing.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "world/world_internal.h"
 
-enum { VOCABULARY = 11, WIDTH = 12, CONTEXT = 23, TEXTS = 3 };
+enum { VOCABULARY = 11, WIDTH = 12, CONTEXT = 83, TEXTS = 3 };
 
 static char folder[] = "/tmp/lockstep-decoder-XXXXXX";
 static ls_world *world;
@@ -153,6 +153,22 @@ static void step_through(ls_decoder *decoder, const expected *all, int64_t first
     }
 }
 
+/* The same in pieces of the given lengths. */
+static void read_through(ls_decoder *decoder, const expected *all, int64_t batch,
+                         const int64_t *lengths)
+{
+    for (int64_t t = 0; *lengths > 0; t += *lengths++) {
+        int32_t tokens[TEXTS * CONTEXT];
+        const float *scores;
+        for (int64_t i = 0; i < batch * *lengths; i++)
+            tokens[i] = token_of(i / *lengths, t + i % *lengths);
+        assert_ok(ls_decoder_read(decoder, tokens, *lengths, &scores));
+        assert_int_equal(ls_decoder_position(decoder), t + *lengths);
+        for (int64_t i = 0; i < batch; i++)
+            compare(scores + i * VOCABULARY, all->scores[i][t + *lengths - 1], i, t);
+    }
+}
+
 static void test_same_scores(void **state)
 {
     (void)state;
@@ -177,6 +193,10 @@ static void test_same_scores(void **state)
         step_through(one, &all, 1, 1, 5);
         ls_decoder_reset(one);
         step_through(one, &all, 2, 1, CONTEXT);
+        ls_decoder_reset(one);
+        read_through(one, &all, 1, (const int64_t[]) { CONTEXT, 0 });
+        ls_decoder_reset(more);
+        read_through(more, &all, TEXTS, (const int64_t[]) { 3, 64, 1, 15, 0 });
         ls_decoder_destroy(one);
         ls_decoder_destroy(more);
         ls_model_destroy(model);
@@ -234,13 +254,21 @@ static void test_mistakes(void **state)
     assert_fails(ls_decoder_step(decoder, &token, &scores), LS_ERR_ARG, "4 tokens");
     assert_null(scores);
     ls_decoder_destroy(decoder);
+    assert_ok(ls_decoder_create(model, 1, 12, &decoder));
+    int32_t many[12] = { 1, 2, 3, 4, 5, 6, 7, 8, VOCABULARY };
+    assert_fails(ls_decoder_read(decoder, many, 12, &scores), LS_ERR_DATA, "11");
+    assert_null(scores);
+    assert_int_equal(ls_decoder_position(decoder), 0); /* nor do the eight before it count */
+    assert_fails(ls_decoder_read(decoder, many, 13, &scores), LS_ERR_ARG, "12 tokens");
+    assert_fails(ls_decoder_read(decoder, many, 0, &scores), LS_ERR_ARG, "0 more tokens");
+    ls_decoder_destroy(decoder);
     ls_model_destroy(model);
 
     model = model_of(&short_positions, data);
     assert_ok(ls_decoder_create(model, 1, CONTEXT + 1, &decoder));
     for (token = 0; ls_decoder_position(decoder) < CONTEXT; token = (token + 1) % VOCABULARY)
         assert_ok(ls_decoder_step(decoder, &token, &scores));
-    assert_fails(ls_decoder_step(decoder, &token, &scores), LS_ERR_DATA, "position 23");
+    assert_fails(ls_decoder_step(decoder, &token, &scores), LS_ERR_DATA, "position 83");
     assert_int_equal(ls_decoder_position(decoder), CONTEXT);
     ls_decoder_destroy(decoder);
     ls_model_destroy(model);
