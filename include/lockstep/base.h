@@ -34,7 +34,8 @@ extern "C" {
     X(ERR_MISMATCH, "ranks disagree", 76)                                                          \
     X(ERR_DIVERGED, "training diverged", 3)                                                        \
     X(ERR_UNSUPPORTED, "not supported", 2)                                                         \
-    X(ERR_INTERNAL, "internal error", 70)
+    X(ERR_INTERNAL, "internal error", 70)                                                          \
+    X(ERR_DEVICE, "a device was lost", 69)
 
 typedef enum ls_status {
 #define LS_STATUS_ENUM(name, text, code) LS_##name,

@@ -118,6 +118,7 @@ static void print_table(const machine *m)
         snprintf(name, sizeof name, "%s:%d", ls__device_kind_name(m->plan.kind), rank);
         printf("%-10s %7d  %s\n", name, m->plan.threads, text);
     }
+    if (m->plan.note[0]) printf("\n%s\n", m->plan.note);
     if (m->plan.hint[0]) printf("\nThat uses %s would use more.\n", m->plan.hint);
 }
 

@@ -51,11 +51,12 @@ typedef enum ls__device_kind { LS__DEVICE_CPU, LS__DEVICE_GPU, LS__DEVICE_SIM } 
 /* The devices of one machine that a job uses. */
 typedef struct ls__device_plan {
     ls__device_kind kind;
-    int count;     /* ranks */
-    int threads;   /* per rank */
-    bool pin;      /* the job fills the whole mask: rank r gets CPUs [r * threads, ...) of it */
-    char text[64]; /* "2 CPU devices with 1 thread each" */
-    char hint[96]; /* of a job that leaves CPUs idle: what to type; else "" */
+    int count;      /* ranks */
+    int threads;    /* per rank */
+    bool pin;       /* the job fills the whole mask: rank r gets CPUs [r * threads, ...) of it */
+    char text[64];  /* "2 CPU devices with 1 thread each" */
+    char hint[96];  /* of a job that leaves CPUs idle: what to type; else "" */
+    char note[160]; /* of one that leaves GPUs idle because they cannot be used; else "" */
 } ls__device_plan;
 
 /* Far more ranks than CPUs are fine for tests; a thousand on two CPUs take the machine with them. */

@@ -163,6 +163,11 @@ ls_status ls__devices_plan_with(const char *spec, int threads, const ls__cpus *c
     LS_TRY(check_kind(spec, cpus, gpus, kind, count));
     out->kind = kind;
     out->count = count;
+    if (kind == LS__DEVICE_CPU && gpus->count > 0 && !begins(spec, "cpu:"))
+        snprintf(out->note, sizeof out->note,
+                 "%d GPU%s here, but lockstep_cuda.so is not installed: CPUs compute; build "
+                 "Lockstep where nvcc is (docs/gpu.md), or choose cpu:N",
+                 gpus->count, gpus->count == 1 ? " is" : "s are");
     if (kind != LS__DEVICE_CPU) {
         out->threads = threads > 0 ? threads : 1;
         describe_gpus(out);

@@ -160,6 +160,7 @@ void ls__launch_log(const ls__launch *launch, const ls__options *options, const 
     else
         snprintf(origins, sizeof origins, "%s, %s", devices, threads);
     const char *s = plan->count == 1 ? "" : "s";
+    if (plan->note[0]) ls__log(LS__LOG_WARN, "%s", plan->note);
     ls__log(LS__LOG_INFO, "1 node x %d device%s = %d rank%s: %s (%s)%s%s", plan->count, s,
             plan->count, s, plan->text, origins, plan->hint[0] ? "; " : "", plan->hint);
 }

@@ -46,6 +46,7 @@ static ls__verdict verdict_of_status(ls_status status, bool joining)
     case LS_ERR_TIMEOUT:
         return joining ? LS__VERDICT_RENDEZVOUS_TIMEOUT : LS__VERDICT_HUNG;
     case LS_ERR_PEER:
+    case LS_ERR_DEVICE:
         return LS__VERDICT_NODE_LOST;
     case LS_ERR_MISMATCH:
         return LS__VERDICT_MISMATCH;

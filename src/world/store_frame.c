@@ -30,7 +30,7 @@ ls_status ls__frame_parse(const void *data, size_t nbytes, ls__frame *frame, siz
     key_nbytes = le16toh(key_nbytes);
     if (type < LS__FRAME_SET || type >= LS__FRAME_TYPES)
         return ls_fail(LS_ERR_DATA, "a frame of unknown type %u", type);
-    if (status > LS_ERR_INTERNAL)
+    if (status > LS_ERR_DEVICE)
         return ls_fail(LS_ERR_DATA, "a frame with unknown status %u", status);
     if (key_nbytes > LS__KEY_MAX || LS__FRAME_HEADER + (size_t)key_nbytes > size)
         return ls_fail(LS_ERR_DATA, "a frame of %zu bytes with a key of %u bytes", size,

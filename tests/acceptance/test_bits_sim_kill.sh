@@ -86,7 +86,7 @@ for devices in sim:1 sim:2; do
         --name "memory-$devices" --report "$work/report.json"
     grep -q '"verdict": "out-of-memory"' "$work/report.json" || fail "the report: $(cat "$work/report.json")"
     export LOCKSTEP_SIM_FAIL=async:40
-    expect 70 "GPU .: .*unspecified launch failure" "$lockstep" train image --data "$work/data" --model mlp --devices $devices \
+    expect 69 "GPU . was lost: .*unspecified launch failure" "$lockstep" train image --data "$work/data" --model mlp --devices $devices \
         --max-steps 3 --name "launch-$devices" --report "$work/report.json"
     grep -q '"rank": [0-9]' "$work/report.json" || fail "the report: $(cat "$work/report.json")"
     unset LOCKSTEP_SIM_FAIL

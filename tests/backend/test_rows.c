@@ -6,6 +6,9 @@
 #include <math.h>
 
 #include <lockstep/nn.h>
+#include <lockstep/op.h>
+
+#include "graph/ops.h"
 
 static const int64_t batches[] = { 1, 3, 35 };
 #define FOR_BATCHES(b)                                                                             \
@@ -89,6 +92,33 @@ static void test_embedding(void **state)
             check_text(cases[i], batches[b], 7, types[i % 3], i % 2 ? 3 : 0);
             check_text(cases[i], batches[b], 1, types[(i + 1) % 3], 0);
         }
+}
+
+/* Positions that are computed: the device finds out too, and says what the CPU says. */
+static void placed(ls_graph *g, void *user)
+{
+    (void)user;
+    const ls_init init = { .kind = LS_INIT_NORMAL, .scale = 1 };
+    ls_tensor *first = ls_narrow(ls_input(g, "position"), 1, 1, 1);
+    ls_tensor *in[] = { ls_input(g, "x"), ls_param(g, "wpe", &init, 2, (int64_t[]) { 9, 4 }),
+                        ls_reshape(first, 1, (int64_t[]) { -1 }) };
+    ls_output(g, "y", ls_apply(&ls__op_position_embedding, NULL, 0, in, 3));
+}
+
+static void test_positions_beyond(void **state)
+{
+    (void)state;
+    const ls_field fields[] = { { "x", LS_DTYPE_F32, 2, { 3, 4 } },
+                                { "position", LS_DTYPE_I32, 1, { 2 } } };
+    compare_options o = { .step = placed,
+                          .stage = LS_STAGE_PREDICT,
+                          .batch = 3,
+                          .fields = fields,
+                          .nfields = 2,
+                          .tokens = 7 };
+    compare_with_reference(&o);
+    compare_run_fails(&o, 7, 3, LS_ERR_DATA, "position 9 of sample 1 is not in [0, 9)");
+    compare_run_fails(&o, -2, 5, LS_ERR_DATA, "position -2 of sample 2 is not in [0, 9)");
 }
 
 /* Tied weights: rows are added where the linear layer's gradient lies, so nothing of the table's
@@ -261,7 +291,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_embedding),   cmocka_unit_test(test_no_second_table),
         cmocka_unit_test(test_many_scores), cmocka_unit_test(test_norms),
-        cmocka_unit_test(test_activations),
+        cmocka_unit_test(test_activations), cmocka_unit_test(test_positions_beyond),
     };
     return cmocka_run_group_tests(tests, open_backend, NULL);
 }

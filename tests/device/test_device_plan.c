@@ -112,7 +112,6 @@ static void gpus_are_chosen_where_they_are(void **state)
         { { 2, true, true }, "sim:3", LS__DEVICE_SIM, 3, "3 simulated GPUs" },
         { { 2, true, true }, "3", LS__DEVICE_GPU, 0, "2 GPUs can be used here; at most so many" },
         { { 1, true, true }, "gpu:2", LS__DEVICE_GPU, 0, "1 GPU can be used here" },
-        { { 2, false, true }, "auto", LS__DEVICE_CPU, 4, "4 CPU devices with 1 thread each" },
         { { 2, false, true }, "gpu:1", LS__DEVICE_GPU, 0, "lockstep_cuda.so is not installed" },
         { { 0, true, true }, "auto", LS__DEVICE_CPU, 4, "4 CPU devices with 1 thread each" },
         { { 0, true, true }, "sim:1", LS__DEVICE_SIM, 1, "1 simulated GPU" },
@@ -133,7 +132,23 @@ static void gpus_are_chosen_where_they_are(void **state)
         assert_int_equal(plan.count, cases[i].count);
         assert_int_equal(plan.threads, 1);
         assert_string_equal(plan.text, cases[i].text);
+        assert_string_equal(plan.note, "");
     }
+}
+
+/* A GPU without the plugin is said, unless CPUs were asked for. */
+static void gpus_without_the_plugin_are_told(void **state)
+{
+    (void)state;
+    const ls__gpu_files gpus[] = { { 1, false, true }, { 2, false, true } };
+    ls__cpus cpus = machine(0, 4, 4);
+    ls__device_plan plan;
+    assert_ok(ls__devices_plan_with("auto", 0, &cpus, &gpus[0], &plan));
+    assert_non_null(strstr(plan.note, "1 GPU is here, but lockstep_cuda.so is not installed"));
+    assert_ok(ls__devices_plan_with("2", 0, &cpus, &gpus[1], &plan));
+    assert_non_null(strstr(plan.note, "2 GPUs are here, but lockstep_cuda.so is not installed"));
+    assert_ok(ls__devices_plan_with("cpu:2", 0, &cpus, &gpus[1], &plan));
+    assert_string_equal(plan.note, "");
 }
 
 /* Devices are files; what CUDA_VISIBLE_DEVICES hides does not count. */
@@ -232,6 +247,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(devices_are_chosen),
         cmocka_unit_test(wrong_devices_say_what_is_here),
+        cmocka_unit_test(gpus_without_the_plugin_are_told),
         cmocka_unit_test(gpus_are_chosen_where_they_are),
         cmocka_unit_test(gpus_are_counted),
         cmocka_unit_test(pinned_ranks_divide_the_mask),

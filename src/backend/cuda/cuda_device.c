@@ -13,6 +13,10 @@
 
 #include "base/log.h"
 
+#define MEMORY_HINT                                                                                \
+    "; use a smaller batch size, more --micro-batches, or --recompute where the program has it "   \
+    "(lockstep devices tells who else uses the GPU)"
+
 static cuda_device device = { .lock = PTHREAD_MUTEX_INITIALIZER }; /* a process has one */
 char ls__cuda_description_text[320];
 
@@ -23,13 +27,45 @@ cuda_device *ls__cuda_device(void)
 
 /* --- errors --- */
 
+/* Whether a kernel or the hardware failed, found out later by some other call. From then on every
+ * call fails: only another process can use the GPU again. */
+static bool is_lost(cudaError_t error)
+{
+    static const int lost[] = {
+        46,                 /* no device is available to this process any more */
+        214, 220,           /* memory or NVLink, not corrected */
+        700, 702,           /* an illegal address; a kernel that was stopped */
+        710, 714, 715, 716, /* an assertion; stack, instruction, alignment */
+        717, 718, 719, 721, /* address space, program counter, launch failure, contained error */
+        999,                /* unknown */
+    };
+    for (size_t i = 0; i < sizeof lost / sizeof *lost; i++)
+        if ((int)error == lost[i]) return true;
+    return false;
+}
+
 ls_status ls__cuda_fail(cudaError_t error, const char *what)
 {
     cudaGetLastError(); /* it is reported now */
     if (error == cudaErrorMemoryAllocation)
-        return ls_fail(LS_ERR_MEMORY, "GPU %d: out of memory: %s", device.index, what);
+        return ls_fail(LS_ERR_MEMORY, "GPU %d is out of memory: %s" MEMORY_HINT, device.index,
+                       what);
+    if (is_lost(error))
+        return ls_fail(LS_ERR_DEVICE,
+                       "GPU %d was lost: %s: %s; the same command goes on from the last checkpoint "
+                       "(docs/gpu.md tells what else to look at)",
+                       device.index, what, cudaGetErrorString(error));
     return ls_fail(LS_ERR_INTERNAL, "GPU %d: %s: %s", device.index, what,
                    cudaGetErrorString(error));
+}
+
+ls_status ls__cuda_fail_library(const char *library, bool memory, const char *text)
+{
+    cudaError_t error = cudaStreamQuery(device.stream); /* a lost GPU is what every call tells of */
+    if (is_lost(error)) return ls__cuda_fail(error, library);
+    cudaGetLastError();
+    if (memory) return ls__cuda_fail(cudaErrorMemoryAllocation, library);
+    return ls_fail(LS_ERR_INTERNAL, "GPU %d: %s: %s", device.index, library, text);
 }
 
 /* --- opening --- */
@@ -106,9 +142,7 @@ static ls_status fail_memory(const cuda_device *d, size_t nbytes, const char *wh
     if (cudaMemGetInfo(&available, &total) != cudaSuccess) cudaGetLastError();
     return ls_fail(
         LS_ERR_MEMORY,
-        "GPU %d is out of memory: %s take %.0f MB, and %.0f of its %.0f MB are free; use "
-        "a smaller batch size, more --micro-batches, or --recompute where the program "
-        "has it",
+        "GPU %d is out of memory: %s take %.0f MB, and %.0f of its %.0f MB are free" MEMORY_HINT,
         d->index, what, (double)nbytes * 1e-6, (double)available * 1e-6, (double)total * 1e-6);
 }
 

@@ -17,6 +17,9 @@
     } while (0)
 ls_status ls__cuda_fail(cudaError_t error, const char *what);
 
+/* A library's call failed: for lack of memory, or as text says, unless the GPU was lost before. */
+ls_status ls__cuda_fail_library(const char *library, bool memory, const char *text);
+
 typedef struct cuda_block { /* device memory that grows and never shrinks */
     char *data;
     size_t nbytes;

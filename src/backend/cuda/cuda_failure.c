@@ -8,20 +8,30 @@
 #include "backend/cuda/cuda_executable.h"
 
 typedef struct suspect {
-    int input;     /* of the step's node */
-    int64_t limit; /* values are in [0, limit) */
+    int input;      /* of the step's node */
+    int64_t limit;  /* values are in [0, limit) */
+    int64_t behind; /* a position: so many more follow it */
     bool token;
+    const char *what;
 } suspect;
 
 static bool find_suspect(const ls__node *node, suspect *out)
 {
     const ls_tensor *x = node->in[0];
     if (node->op == &ls__op_embedding) {
-        *out = (suspect) { .input = 0, .limit = node->in[1]->shape[0], .token = true };
+        *out = (suspect) { .limit = node->in[1]->shape[0], .token = true, .what = "token" };
+        return true;
+    }
+    if (node->op == &ls__op_position_embedding && node->nin == 3) {
+        *out = (suspect) { .input = 2,
+                           .limit = node->in[1]->shape[0],
+                           .behind = x->shape[1] - 1,
+                           .token = true,
+                           .what = "position" };
         return true;
     }
     if (node->op == &ls__op_cross_entropy || node->op == &ls__op_accuracy) {
-        *out = (suspect) { .input = 1, .limit = x->shape[x->rank - 1] };
+        *out = (suspect) { .input = 1, .limit = x->shape[x->rank - 1], .what = "label" };
         return true;
     }
     return false;
@@ -43,6 +53,7 @@ static bool look(const suspect *s, const ls_tensor *x, const void *values, int64
     for (int64_t i = sample * each; i < (sample + 1) * each && i < ls__cuda_count(x); i++) {
         int64_t value = integer_at(values, x->type, i);
         bool ignored = !s->token && value == LS__LABEL_IGNORED;
+        if (value >= 0) value += s->behind;
         if (ignored || (value >= 0 && value < s->limit)) continue;
         *found = value;
         return true;
@@ -117,11 +128,10 @@ ls_status ls__cuda_explain(ls__executable *e, const ls__run_context *context,
         if (!found) LS_TRY(ls__cuda_run_step(e, step));
     }
     LS_CUDA_TRY(cudaStreamSynchronize(ls__cuda_device()->stream), "computing");
-    const char *what = token ? "token" : "label";
     int64_t named = context->samples ? context->samples[sample] : sample;
     if (!found)
-        return ls_fail(LS_ERR_INTERNAL, "a %s of sample %lld was found at fault, and none is", what,
-                       (long long)named);
-    return ls_fail(LS_ERR_DATA, "%s %lld of sample %lld is not in [0, %lld)", what,
+        return ls_fail(LS_ERR_INTERNAL, "a %s of sample %lld was found at fault, and none is",
+                       token ? "token" : "label", (long long)named);
+    return ls_fail(LS_ERR_DATA, "%s %lld of sample %lld is not in [0, %lld)", s.what,
                    (long long)value, (long long)named, (long long)s.limit);
 }

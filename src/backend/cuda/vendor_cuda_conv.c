@@ -6,8 +6,10 @@
  * ones with little workspace are taken. The answer is kept with its descriptors, since asking costs
  * more than a small convolution. */
 #include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "backend/cuda/cuda_device.h"
 #include "backend/cuda/vendor_conv.h"
 #include "base/check.h"
 #include "base/log.h"
@@ -20,7 +22,14 @@ typedef struct cudnn_tensor *tensor;
 typedef struct cudnn_filter *filter;
 typedef struct cudnn_convolution *convolution;
 
-enum { SUCCESS = 0, FLOAT = 0, NCHW = 0, CROSS_CORRELATION = 1, DETERMINISTIC = 1 };
+enum {
+    SUCCESS = 0,
+    ALLOCATION_FAILED = 2,
+    FLOAT = 0,
+    NCHW = 0,
+    CROSS_CORRELATION = 1,
+    DETERMINISTIC = 1
+};
 enum { TENSOR_CORES_ALLOWED = 0, FMA_ONLY = 3 };
 enum { MOST_ANSWERS = 8 };
 
@@ -219,8 +228,9 @@ ls_status ls__vendor_conv(cudaStream_t stream, cuda_conv_pass pass, const cuda_c
     if (error == SUCCESS) error = run(k, a, b, out, workspace);
     if (error == SUCCESS && bias) error = lib.add(lib.handle, &one, k->bias, bias, &one, k->y, out);
     if (error == SUCCESS) return LS_OK;
-    return ls_fail(LS_ERR_INTERNAL,
-                   "cuDNN fails with status %d in a convolution of %lld images (%lld,%lld,%lld)",
-                   error, (long long)c->batch, (long long)c->channels, (long long)c->height,
-                   (long long)c->width);
+    char text[160];
+    snprintf(text, sizeof text, "status %d in a convolution of %lld images (%lld,%lld,%lld)", error,
+             (long long)c->batch, (long long)c->channels, (long long)c->height,
+             (long long)c->width);
+    return ls__cuda_fail_library("cuDNN", error == ALLOCATION_FAILED, text);
 }

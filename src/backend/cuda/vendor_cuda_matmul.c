@@ -6,6 +6,7 @@
  * No algorithm that adds up in memory by several blocks at once is allowed: the same bits in every
  * run. */
 #include <cublasLt.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "backend/cuda/cuda_device.h"
@@ -22,12 +23,18 @@ typedef struct known {
 static cublasLtHandle_t handle; /* the process's, as its device; under the device's lock */
 static known *all;
 
+static ls_status fail(cublasStatus_t error, const char *call)
+{
+    char text[256];
+    snprintf(text, sizeof text, "%s (%.160s)", cublasLtGetStatusString(error), call);
+    return ls__cuda_fail_library("cuBLASLt", error == CUBLAS_STATUS_ALLOC_FAILED, text);
+}
+
 #define LS_LT_TRY_GOTO(call, status, label)                                                        \
     do {                                                                                           \
         cublasStatus_t ls__error = (call);                                                         \
         if (ls__error != CUBLAS_STATUS_SUCCESS) {                                                  \
-            (status) = ls_fail(LS_ERR_INTERNAL, "cuBLASLt: %s (%s)",                               \
-                               cublasLtGetStatusString(ls__error), #call);                         \
+            (status) = fail(ls__error, #call);                                                     \
             goto label;                                                                            \
         }                                                                                          \
     } while (0)
