@@ -35,19 +35,17 @@ int ls_world_local_rank(const ls_world *world)
 
 int ls_world_local_size(const ls_world *world)
 {
-    return world->size;
+    return world->local_size;
 }
 
 int ls_world_node(const ls_world *world)
 {
-    (void)world; /* one machine; several come with the engines that connect them */
-    return 0;
+    return world->node;
 }
 
 int ls_world_nodes(const ls_world *world)
 {
-    (void)world;
-    return 1;
+    return world->nodes->count;
 }
 
 int ls_world_threads(const ls_world *world)
@@ -73,6 +71,16 @@ const ls_world_options *ls__world_program(const ls_world *world)
 ls__store *ls__world_store(const ls_world *world)
 {
     return world->store;
+}
+
+const ls__nodes *ls__world_nodes(const ls_world *world)
+{
+    return world->nodes;
+}
+
+ls__shm *ls__world_shm(const ls_world *world)
+{
+    return world->shm;
 }
 
 const ls__cpus *ls__world_cpus(const ls_world *world)
@@ -224,21 +232,13 @@ void ls__world_position(ls_world *world, int64_t step, const char *checkpoint)
     ls__world_prepare_last_words(world);
 }
 
-ls_status ls_world_once(ls_world *world, ls_status (*work)(void *user), void *user)
+/* What became of a node's work: its answer, read from the store. Without a limit: a download may take
+ * longer than ranks may wait for each other. */
+static ls_status once_answer(ls_world *world, int64_t nonce, int node)
 {
-    char key[48], answer[1100], *value = NULL;
+    char key[64], *value = NULL;
     size_t nbytes;
-    snprintf(key, sizeof key, "world/once/%lld", (long long)world->nonce++);
-    if (world->local_rank == 0) {
-        ls_status status = work(user);
-        if (world->size == 1) return status;
-        snprintf(answer, sizeof answer, "%s %s", ls__status_name(status),
-                 status == LS_OK ? "" : ls_error_text());
-        LS_TRY(ls__store_set(world->store, key, answer, strlen(answer)));
-        /* The text may have been overwritten by a call in between. */
-        return status == LS_OK ? status : ls_fail(status, "%s", strchr(answer, ' ') + 1);
-    }
-    /* Without a limit: a download may take longer than ranks may wait for each other. */
+    snprintf(key, sizeof key, "world/once/%lld/%d", (long long)nonce, node);
     LS_TRY(ls__store_get(world->store, key, -1, &value, &nbytes));
     char *text = strchr(value, ' ');
     ls_status status = LS_ERR_INTERNAL;
@@ -249,6 +249,23 @@ ls_status ls_world_once(ls_world *world, ls_status (*work)(void *user), void *us
     if (status != LS_OK) ls_fail(status, "%s", text ? text : "ls_world_once: no answer");
     ls__free(value);
     return status;
+}
+
+ls_status ls_world_once(ls_world *world, ls_status (*work)(void *user), void *user)
+{
+    int64_t nonce = world->nonce++;
+    if (world->local_rank == 0) {
+        char key[64], answer[1100];
+        ls_status status = work(user);
+        if (world->size == 1) return status;
+        snprintf(key, sizeof key, "world/once/%lld/%d", (long long)nonce, world->node);
+        snprintf(answer, sizeof answer, "%s %s", ls__status_name(status),
+                 status == LS_OK ? "" : ls_error_text());
+        LS_TRY(ls__store_set(world->store, key, answer, strlen(answer)));
+    }
+    /* All read all answers, so all return the same: the first node's that failed. */
+    for (int m = 0; m < world->nodes->count; m++) LS_TRY(once_answer(world, nonce, m));
+    return LS_OK;
 }
 
 void ls__world_report(ls_world *world, const ls__end *end, bool print)

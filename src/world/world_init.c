@@ -30,7 +30,7 @@ ls_status ls__world_alloc(ls_world **out)
     ls_world *world = ls__alloc(1, sizeof *world);
     *out = world;
     if (!world) return LS_ERR_MEMORY;
-    world->size = 1;
+    world->size = world->local_size = 1;
     world->peer_fd = -1;
     atomic_init(&world->step, -1);
     pthread_mutex_init(&world->lock, NULL);
@@ -50,18 +50,25 @@ void ls__world_free(ls_world *world)
     ls__core_destroy(world->core);
     ls__board_destroy(world->board);
     if (world->shared) {
-        if (atomic_fetch_sub(&world->shared->users, 1) == 1) {
-            ls__core_destroy(world->shared->core);
-            ls__shm_destroy(world->shared->shm);
-            ls__free(world->shared);
-        }
+        ls__shared_world_leave(world->shared);
     } else {
         ls__shm_destroy(world->shm);
+        ls__nodes_destroy(world->nodes);
     }
     ls__options_free(world->options);
     ls__command_line_free(world->argv);
     pthread_mutex_destroy(&world->lock);
     ls__free(world);
+}
+
+ls_status ls__world_set_nodes(ls_world *world, ls__nodes *nodes)
+{
+    if (!nodes) LS_TRY(ls__nodes_create(&world->size, 1, &nodes));
+    world->nodes = nodes;
+    world->node = nodes->node_of[world->rank];
+    world->local_rank = nodes->local_of[world->rank];
+    world->local_size = nodes->local_sizes[world->node];
+    return LS_OK;
 }
 
 /* A failure of one rank that all have learnt of begins "rank N: " on the others: whoever is first to
@@ -132,6 +139,7 @@ static ls_status join_supervisor(ls_world *world, const ls__place *place)
     int fds[3] = { place->socket_fd, place->memory_fd, place->board_fd };
     for (int i = 0; i < 3; i++) fcntl(fds[i], F_SETFD, FD_CLOEXEC);
     world->terminal = place->terminal;
+    LS_TRY(ls__world_set_nodes(world, NULL));
     LS_TRY(ls__shm_attach(place->memory_fd, world->size, &world->shm));
     LS_TRY(ls__board_attach(place->board_fd, world->size, &world->board));
     LS_TRY(connect_store(world, place->socket_fd));
@@ -212,6 +220,7 @@ static ls_status join_others(ls_world *world, const ls__place *place)
     if (meeting.socket_fd >= 0) close(meeting.socket_fd);
     LS_TRY(status);
     world->terminal = isatty(STDERR_FILENO);
+    LS_TRY(ls__world_set_nodes(world, NULL));
     LS_TRY(come_together(world));
     if (world->root) ls__local_root_complete(world->root);
     LS_TRY(divide_cpus(world));
@@ -222,6 +231,7 @@ static ls_status join_others(ls_world *world, const ls__place *place)
 static ls_status be_alone(ls_world *world)
 {
     world->terminal = isatty(STDERR_FILENO);
+    LS_TRY(ls__world_set_nodes(world, NULL));
     set_openmp(&world->launch);
     LS_TRY(ls__core_create(&world->core));
     LS_TRY(ls__store_create_direct(world->core, 0, &world->store));

@@ -5,12 +5,20 @@
 #include <lockstep/world.h>
 
 #include "base/option.h"
+#include "comm/shm.h"
 #include "device/device.h"
+#include "world/nodes.h"
 #include "world/store.h"
 
 ls__options *ls__world_options(const ls_world *world);
 const ls_world_options *ls__world_program(const ls_world *world);
-ls__store *ls__world_store(const ls_world *world);
+ls__store *ls__world_store(const ls_world *world); /* one for all ranks of all nodes */
+/* Which rank is where. */
+const ls__nodes *ls__world_nodes(const ls_world *world);
+/* What the ranks of this node share: (ls_world_local_size) in the order of local ranks. Its poison
+ * ends every wait: a failure anywhere, on whatever node, is told to all nodes' memory. NULL: this
+ * rank is alone on its node. */
+ls__shm *ls__world_shm(const ls_world *world);
 const ls__cpus *ls__world_cpus(const ls_world *world);
 const ls__device_plan *ls__world_devices(const ls_world *world);
 int ls__world_timeout_ms(const ls_world *world); /* --timeout; -1 = none */
@@ -43,6 +51,9 @@ void ls__world_position(ls_world *world, int64_t step, const char *checkpoint);
 /* For tests: a world of threads in this process. worlds: (size). Rank r's is used by thread r
  * alone. */
 ls_status ls__world_create_threads(int size, ls_world **worlds);
+/* The same as several nodes: a memory for each of them, one store for all. local_sizes: (nodes) ranks
+ * of each; they are counted node by node. worlds: (their sum). */
+ls_status ls__world_create_nodes(const int *local_sizes, int nodes, ls_world **worlds);
 /* A world of size 1 without a command line. Freed by ls_world_finish like the others. */
 ls_status ls__world_create_single(ls_world **out);
 

@@ -15,11 +15,13 @@
 typedef struct ls__shared_world {
     atomic_int users;
     ls__core *core;
-    ls__shm *shm;
+    ls__nodes *nodes;
+    ls__shm **shms; /* (nodes) */
 } ls__shared_world;
 
 struct ls_world {
-    int rank, size, local_rank;
+    int rank, size, local_rank, local_size, node;
+    ls__nodes *nodes;
     ls__started_by by;
     ls_world_options program;
     ls__options *options;
@@ -29,7 +31,7 @@ struct ls_world {
     char restart_folder[LS_PATH_MAX]; /* "" = none */
     bool terminal;
 
-    ls__shm *shm; /* NULL: alone */
+    ls__shm *shm; /* of this node; NULL: alone on it */
     ls_comm *comm;
     ls__store *store;
     ls__board *board; /* NULL: see step */
@@ -51,6 +53,10 @@ struct ls_world {
 /* A zeroed world with its lock; ls__world_free frees whatever has been filled in. */
 ls_status ls__world_alloc(ls_world **out);
 void ls__world_free(ls_world *world);
+/* The last of its ranks frees it. */
+void ls__shared_world_leave(ls__shared_world *shared);
+/* Takes over nodes and says where this rank is among them. NULL: all ranks are on one node. */
+ls_status ls__world_set_nodes(ls_world *world, ls__nodes *nodes);
 
 /* Makes ready what a signal handler may have to write. */
 void ls__world_prepare_last_words(ls_world *world);

@@ -110,10 +110,75 @@ static void allocations_may_fail(void **state)
     for (int r = 0; r < 2; r++) ls_world_finish(worlds[r]);
 }
 
+static void *run_on_node(void *user)
+{
+    thread_rank *t = user;
+    ls_world *world = t->world;
+    assert_ok(ls_world_once(world, works, t));
+    t->status = ls_world_once(world, ls_world_node(world) == 1 ? fails : works, t);
+    snprintf(t->text, sizeof t->text, "%s", ls_error_text());
+    assert_ok(ls__store_barrier(ls__world_store(world), "end", ls_world_size(world), 10000));
+    assert_int_equal(ls_world_finish(world), 0);
+    return NULL;
+}
+
+/* Two nodes of 2 and 1 ranks: a memory each, one store, and work once on each of them; all return
+ * what one node failed with. */
+static void nodes_as_threads(void **state)
+{
+    (void)state;
+    ls_world *worlds[3];
+    thread_rank ranks[3];
+    pthread_t threads[3];
+    assert_ok(ls__world_create_nodes((int[]) { 2, 1 }, 2, worlds));
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(ls_world_rank(worlds[r]), r);
+        assert_int_equal(ls_world_size(worlds[r]), 3);
+        assert_int_equal(ls_world_nodes(worlds[r]), 2);
+        assert_int_equal(ls_world_node(worlds[r]), r / 2);
+        assert_int_equal(ls_world_local_rank(worlds[r]), r % 2);
+        assert_int_equal(ls_world_local_size(worlds[r]), r < 2 ? 2 : 1);
+        assert_int_equal(ls__nodes_rank(ls__world_nodes(worlds[r]), r / 2, r % 2), r);
+        ranks[r] = (thread_rank) { .world = worlds[r] };
+    }
+    assert_ptr_equal(ls__world_shm(worlds[0]), ls__world_shm(worlds[1]));
+    assert_ptr_not_equal(ls__world_shm(worlds[0]), ls__world_shm(worlds[2]));
+    for (int r = 0; r < 3; r++) pthread_create(&threads[r], NULL, run_on_node, &ranks[r]);
+    for (int r = 0; r < 3; r++) {
+        pthread_join(threads[r], NULL);
+        assert_int_equal(ranks[r].worked, r == 1 ? 0 : 2);
+        assert_int_equal(ranks[r].status, LS_ERR_DATA);
+        assert_string_equal(ranks[r].text, "no such archive");
+    }
+}
+
+/* Ranks dealt to nodes in turn, and places that cannot be. */
+static void nodes_from_places(void **state)
+{
+    (void)state;
+    ls__nodes *n;
+    assert_ok(ls__nodes_create_from((int[]) { 0, 1, 0, 1, 0 }, (int[]) { 0, 0, 1, 1, 2 }, 5, &n));
+    assert_int_equal(n->count, 2);
+    assert_int_equal(n->local_sizes[0], 3);
+    assert_int_equal(ls__nodes_rank(n, 0, 2), 4);
+    assert_int_equal(ls__nodes_rank(n, 1, 1), 3);
+    ls__nodes_destroy(n);
+    assert_fails(ls__nodes_create_from((int[]) { 0, 1 }, (int[]) { 0, 1 }, 2, &n), LS_ERR_CONFIG,
+                 "rank 1 is number 1 of the 1 ranks of node 1");
+    assert_fails(ls__nodes_create_from((int[]) { 0, 0 }, (int[]) { 0, 0 }, 2, &n), LS_ERR_CONFIG,
+                 "ranks 0 and 1 are both number 0 on node 0");
+    assert_fails(ls__nodes_create_from((int[]) { 1, 1 }, (int[]) { 0, 1 }, 2, &n), LS_ERR_CONFIG,
+                 "node 0 of 2 has no rank");
+    assert_fails(ls__nodes_create_from((int[]) { 0, 7 }, (int[]) { 0, 0 }, 2, &n), LS_ERR_CONFIG,
+                 "rank 1 is on node 7");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(ranks_as_threads),
                                         cmocka_unit_test(one_rank),
+                                        cmocka_unit_test(nodes_as_threads),
+                                        cmocka_unit_test(nodes_from_places),
                                         cmocka_unit_test(allocations_may_fail) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
