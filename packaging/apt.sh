@@ -5,6 +5,8 @@
 LS_BUILD_PACKAGES="gcc g++ libc6-dev cmake ninja-build pkg-config libdnnl-dev libhwloc-dev libjansson-dev libxxhash-dev nettle-dev zlib1g-dev libpcre2-dev libpng-dev libjpeg62-turbo-dev scdoc"
 LS_DATA_PACKAGES="dataset-fashion-mnist bible-kjv"
 LS_TEST_PACKAGES="libcmocka-dev libc6-dbg clang libomp-dev libclang-rt-14-dev python3-numpy python3-torch git procps"
+# For ./check --long: other launchers, and pip.
+LS_PEER_PACKAGES="openmpi-bin mpich python3-venv"
 
 # ls_install PACKAGE...: nothing to do when all are there; sudo when not root.
 ls_install() {

@@ -22,6 +22,8 @@ typedef struct ls__fs {
 } ls__fs;
 
 extern const ls__fs ls__fs_posix;
+/* The same, but nothing waits for the disk: for what may be lost when the power fails. */
+extern const ls__fs ls__fs_unsynced;
 
 /* Whole file into memory (NUL behind it), at most limit bytes; freed by ls__free. */
 ls_status ls__file_read(const char *path, size_t limit, char **data, size_t *nbytes);

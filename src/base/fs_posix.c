@@ -32,6 +32,12 @@ static int posix_sync(void *user, int fd)
     return is_folder ? fsync(fd) : fdatasync(fd);
 }
 
+static int no_sync(void *user, int fd)
+{
+    (void)user, (void)fd;
+    return 0;
+}
+
 static int posix_close(void *user, int fd)
 {
     (void)user;
@@ -73,6 +79,19 @@ const ls__fs ls__fs_posix = {
     .pwrite = posix_pwrite,
     .truncate = posix_truncate,
     .sync = posix_sync,
+    .close = posix_close,
+    .rename = posix_rename,
+    .unlink = posix_unlink,
+    .mkdir = posix_mkdir,
+    .rmdir = posix_rmdir,
+    .symlink = posix_symlink,
+};
+
+const ls__fs ls__fs_unsynced = {
+    .open = posix_open,
+    .pwrite = posix_pwrite,
+    .truncate = posix_truncate,
+    .sync = no_sync,
     .close = posix_close,
     .rename = posix_rename,
     .unlink = posix_unlink,

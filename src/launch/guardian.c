@@ -72,7 +72,10 @@ int ls__guard(int (*work)(void *user, int guardian_fd), void *user)
     for (size_t i = 0; i < sizeof relayed / sizeof relayed[0]; i++) sigaddset(&mask, relayed[i]);
     fflush(NULL);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    if (ls__children_list(&strangers) != LS_OK) ls__log(LS__LOG_WARN, "%s", ls_error_text());
+    siginfo_t info;
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && /* rare: exec by a shell */
+        ls__children_list(&strangers) != LS_OK)
+        ls__log(LS__LOG_WARN, "%s", ls_error_text());
     signal(SIGCHLD, SIG_DFL); /* an ignored one would reap the launcher unseen */
     sigprocmask(SIG_BLOCK, &mask, NULL);
     pid_t guardian = getpid(), launcher = fork();

@@ -44,7 +44,7 @@ ls_status ls__launch_state_write(const char *folder, json_t *document)
     char path[LS_PATH_MAX];
     ls_status status = document ? ls__path_join(path, folder, state_name)
                                 : ls_fail(LS_ERR_MEMORY, "no memory for launch.json");
-    if (status == LS_OK) status = ls__json_write(&ls__fs_posix, path, document);
+    if (status == LS_OK) status = ls__json_write(&ls__fs_unsynced, path, document);
     json_decref(document);
     return status;
 }

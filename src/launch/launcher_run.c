@@ -19,7 +19,7 @@ static ls_status make_run(ls__launcher_plan *plan, int *lock)
     ls_status status = LS_OK;
     if (!plan->name[0]) status = ls__run_name(plan->runs_dir, plan->name);
     if (status == LS_OK) status = ls__path_join(folder, plan->runs_dir, plan->name);
-    if (status == LS_OK) status = ls__folder_make(&ls__fs_posix, folder);
+    if (status == LS_OK) status = ls__folder_make(&ls__fs_unsynced, folder);
     if (status == LS_OK) return ls__launch_lock(folder, plan->name, lock);
     if (plan->named) return status;
     ls__log(LS__LOG_WARN, "no logs and no report are kept: %s (--runs-dir DIR puts them elsewhere)",

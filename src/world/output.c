@@ -185,7 +185,7 @@ void ls__output_set_logs(ls__output *o, const char *folder)
     char name[32], path[LS_PATH_MAX];
     if (o->has_logs) return;
     o->has_logs = true;
-    bool ok = folder && ls__folder_make(&ls__fs_posix, folder) == LS_OK;
+    bool ok = folder && ls__folder_make(&ls__fs_unsynced, folder) == LS_OK;
     if (folder && !ok) ls__log(LS__LOG_WARN, "no logs of the ranks: %s", ls_error_text());
     for (int r = 0; r < o->size; r++) {
         ls__rank_log *log = &o->ranks[r].log;

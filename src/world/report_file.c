@@ -65,12 +65,14 @@ static ls_status write_in_place(const char *path, const char *data, size_t nbyte
     return status;
 }
 
+/* Not waited for: a disk may take tens of milliseconds, every program pays for it at its end, and what a
+ * power failure takes away here it explains, too. */
 ls_status ls__report_write(const ls__report *report, const char *path)
 {
     json_t *document = ls__report_json(report);
     if (!document) return ls_fail(LS_ERR_MEMORY, "no memory for the report");
     ls_status status = LS_ERR_IO;
-    if (is_plain_or_new(path)) status = ls__json_write(&ls__fs_posix, path, document);
+    if (is_plain_or_new(path)) status = ls__json_write(&ls__fs_unsynced, path, document);
     if (status != LS_OK) {
         char *line = ls__json_line(document);
         status = line ? write_in_place(path, line, strlen(line)) : LS_ERR_MEMORY;
