@@ -85,8 +85,13 @@ typedef enum ls_dtype {
 } ls_dtype;
 
 /* What a model computes in. bf16-mixed: parameters, their gradients, sums and norms in f32; matrix
- * products, and activations between them, in bf16. */
-typedef enum ls_precision { LS_PRECISION_32, LS_PRECISION_BF16_MIXED } ls_precision;
+ * products, and activations between them, in bf16. tf32: as 32, but a GPU's matrix products and
+ * convolutions may read their factors rounded to 10 bits behind the first one; CPUs compute as 32. */
+typedef enum ls_precision {
+    LS_PRECISION_32,
+    LS_PRECISION_BF16_MIXED,
+    LS_PRECISION_TF32,
+} ls_precision;
 
 size_t ls_dtype_size(ls_dtype type);      /* bytes of one element */
 const char *ls_dtype_name(ls_dtype type); /* "f32" */

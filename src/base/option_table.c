@@ -44,8 +44,9 @@ const ls__option_row ls__option_table[] = {
     { "gradient-clip-val", RUN, DOUBLE, .min = 0, .max = 1e30, .none_word = "none",
       .zero_is_none = true, .fallback = "none",
       .help = "largest norm of the whole gradient; a larger one is scaled down" },
-    { "precision", RUN, CHOICE, .placeholder = "32|bf16-mixed", .fallback = "32",
-      .help = "bf16-mixed: matrix products in bf16, with sums, parameters and optimizer in fp32" },
+    { "precision", RUN, CHOICE, .placeholder = "32|tf32|bf16-mixed", .fallback = "32",
+      .help = "bf16-mixed: matrix products in bf16, with sums, parameters and optimizer in fp32; "
+              "tf32: GPUs round the factors of fp32 products" },
     { "profile", RUN, SWITCH,
       .help = "measure where a step's time goes: a table at the end, a trace in the run's folder" },
     { "name", RUN, STRING, .placeholder = "NAME", .fallback = "made up",

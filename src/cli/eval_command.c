@@ -186,7 +186,7 @@ int ls_cli_eval(int argc, char **argv)
     static eval e = { .runs_dir = "runs" };
     const ls_flag flags[] = {
         { "data", 's', &e.data, "evaluate on this instead of what the run held back" },
-        { "precision", 's', &e.precision, "32 or bf16-mixed; default: the run's own" },
+        { "precision", 's', &e.precision, "32, tf32 or bf16-mixed; default: the run's own" },
         { "runs-dir", 's', &e.runs_dir, "folder that holds runs" },
         { 0 },
     };

@@ -79,7 +79,7 @@ ls_status ls_cli_run_precision(const ls_cli_run *run, const char *wanted, ls_mod
     const char *name = wanted ? wanted : json_string_value(recorded);
     ls_precision precision = LS_PRECISION_32; /* runs before there was a choice */
     if (name && !ls__precision_parse(name, &precision))
-        return ls_fail(LS_ERR_CONFIG, "--precision %s: there are 32 and bf16-mixed", name);
+        return ls_fail(LS_ERR_CONFIG, "--precision %s: there are 32, tf32 and bf16-mixed", name);
     ls_model_set_precision(model, precision);
     return LS_OK;
 }

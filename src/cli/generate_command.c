@@ -165,7 +165,7 @@ int ls_cli_generate(int argc, char **argv)
         { "seed", 'i', &c.seed, "the same seed, the same text" },
         { "tokenizer", 's', &c.tokenizer_folder,
           "folder of GPT-2's encoder.json and vocab.bpe, for a run that has none" },
-        { "precision", 's', &c.precision, "32 or bf16-mixed; default: the run's own" },
+        { "precision", 's', &c.precision, "32, tf32 or bf16-mixed; default: the run's own" },
         { "runs-dir", 's', &c.runs_dir, "folder that holds runs" },
         { 0 },
     };

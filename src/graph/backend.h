@@ -82,6 +82,7 @@ typedef struct ls__backend {
     ls_status (*profile_begin)(ls__executable *e, int64_t events);
     void (*profile_read)(ls__executable *e, ls__profile *out);
     bool (*multiplies_bf16)(void); /* in hardware: bf16-mixed is faster than 32 */
+    bool (*multiplies_tf32)(void); /* NULL = no: tf32 computes as 32 */
     ls__parallel_fn *parallel;
     const char *description; /* "oneDNN 2.6.3, avx512_core" */
 } ls__backend;

@@ -20,7 +20,7 @@ typedef struct ls__settings {
                                               "default" */
 } ls__settings;
 
-const char *ls__precision_name(ls_precision precision); /* "32", "bf16-mixed" */
+const char *ls__precision_name(ls_precision precision); /* "32", "tf32", "bf16-mixed" */
 bool ls__precision_parse(const char *text, ls_precision *out);
 
 /* set: what the command line says; options may be NULL. LS_ERR_CONFIG names the value and where it

@@ -103,7 +103,9 @@ static json_t *every_value(ls_every every)
 }
 
 static const char *const precisions[] = {
-    [LS_PRECISION_32] = "32", [LS_PRECISION_BF16_MIXED] = "bf16-mixed"
+    [LS_PRECISION_32] = "32",
+    [LS_PRECISION_BF16_MIXED] = "bf16-mixed",
+    [LS_PRECISION_TF32] = "tf32",
 };
 
 const char *ls__precision_name(ls_precision precision)

@@ -8,8 +8,15 @@
 /* The run says what the model computes in. */
 static void take_precision(ls_model *model, ls_run *run)
 {
+    const ls__backend *backend = model->backend;
     bool mixed = ls__run_options(run)->precision == LS_PRECISION_BF16_MIXED;
     model->precision = ls__run_options(run)->precision;
+    if (model->precision == LS_PRECISION_TF32 &&
+        !(backend->multiplies_tf32 && backend->multiplies_tf32()))
+        ls__log(LS__LOG_INFO,
+                "--precision tf32: this device (%s) has no TF32; it computes as with --precision "
+                "32",
+                backend->description);
     model->halves = mixed && model->backend->multiplies_bf16();
     if (mixed && !model->halves)
         ls__log(

@@ -169,6 +169,19 @@ static void factors_are_rounded_to_nearest_even(void **state)
     compare_with_reference(&o);
 }
 
+/* On a GPU tf32 keeps 10 bits of the factors of linear layers; a CPU computes as in f32. */
+static void tf32_rounds_where_it_is(void **state)
+{
+    (void)state;
+    static const int64_t width = 45;
+    compare_options o = mixed(mlp, &width, rows_fields, 16);
+    o.precision = LS_PRECISION_TF32;
+    o.tolerance = 4e-3;
+    compare_with_reference(&o);
+    double d = difference(o);
+    if (compare_on_cpu() ? d != 0 : d < 1e-6 || d > 0.1) fail_msg("gradients are %g from f32's", d);
+}
+
 static void large_weights_too(void **state)
 {
     (void)state;
@@ -244,6 +257,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_mlp_rounds_as_the_graph_says),
         cmocka_unit_test(factors_are_rounded_to_nearest_even),
+        cmocka_unit_test(tf32_rounds_where_it_is),
         cmocka_unit_test(large_weights_too),
         cmocka_unit_test(a_transformer_rounds_as_the_graph_says),
         cmocka_unit_test(heads_of_any_width_round),

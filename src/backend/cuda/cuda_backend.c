@@ -3,9 +3,10 @@
 
 #include "backend/cuda/cuda_executable.h"
 
-static bool multiplies_bf16(void)
+/* Of every GPU from compute capability 8.0 on, and older ones are refused. */
+static bool has_tensor_cores(void)
 {
-    return ls__cuda_device()->bf16;
+    return true;
 }
 
 #ifdef LS_SIM
@@ -25,7 +26,8 @@ const ls__backend ls__backend_table = {
     .read = ls__cuda_read,
     .profile_begin = ls__cuda_profile_begin,
     .profile_read = ls__cuda_profile_read,
-    .multiplies_bf16 = multiplies_bf16,
+    .multiplies_bf16 = has_tensor_cores,
+    .multiplies_tf32 = has_tensor_cores,
     .parallel = ls__parallel_serial,
     .description = ls__cuda_description_text,
 };

@@ -94,7 +94,11 @@ static ls_status describe(void)
     int runtime = 0;
     LS_CUDA_TRY(cudaGetDeviceProperties(&p, device.index), "asking for its properties");
     LS_CUDA_TRY(cudaRuntimeGetVersion(&runtime), "asking for CUDA's version");
-    device.bf16 = p.major >= 8;
+    if (p.major < 8)
+        return ls_fail(LS_ERR_UNSUPPORTED,
+                       "GPU %d (%.200s) has compute capability %d.%d, and Lockstep needs 8.0 or "
+                       "newer (Ampere and later); --devices cpu:N computes on CPUs",
+                       device.index, p.name, p.major, p.minor);
     snprintf(ls__cuda_description_text, sizeof ls__cuda_description_text,
              "%.200s, compute capability %d.%d, CUDA %d.%d", p.name, p.major, p.minor,
              runtime / 1000, runtime % 1000 / 10);

@@ -35,7 +35,6 @@ typedef struct cuda_device {
     bool opened;
     bool captures; /* steps become graphs */
     bool apart; /* each tensor in memory of its own, for tests: kernels that leave it are caught */
-    bool bf16;
     cudaStream_t stream;
     int executables;
 

@@ -42,6 +42,8 @@ static cuda_matmul product_of(const ls__node *node)
                            .a_transposed = of_weight,
                            .b_transposed = node->op == &ls__op_linear,
                            .half = node->half,
+                           .tf32 = !node->half &&
+                                   ls__graph_options_of(y->graph)->precision == LS_PRECISION_TF32,
                            .half_out = y->half,
                            .has_bias = node->op == &ls__op_linear && node->nin == 3 };
 }

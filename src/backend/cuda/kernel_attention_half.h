@@ -14,7 +14,9 @@ enum { HALF_THREADS = 128, HALF_WIDEST = LS__ATTENTION_HALF_WIDEST };
 /* Of heads of at most WIDTH numbers. */
 template <int WIDTH> struct half_tile {
     enum {
-        OTHER = WIDTH <= 128 ? 64 : 32,       /* rows of the other side at a time */
+        OTHER = WIDTH <= 128 ? 64 : 16,       /* rows of the other side at a time: a block may have
+                                                 99 KB of shared memory on GPUs that are not for
+                                                 data centres */
         COLUMNS = WIDTH <= 128 ? WIDTH : 128, /* of results that a block holds */
         STRIDE = WIDTH + 8,                   /* numbers from row to row in shared memory */
         OWN_NUMBERS = TILE * STRIDE,          /* of a tile of this side */

@@ -14,8 +14,15 @@
 
 enum { WORKSPACE = 32 << 20 };
 
+/* Where the matrices lie: multiples of so many bytes, at most 256. Parameters and gradients lie where
+ * the flat space puts them, and an algorithm that reads more at a time than they allow fails. */
+typedef struct alignment {
+    uint32_t a, b, c;
+} alignment;
+
 typedef struct known {
     cuda_matmul product;
+    alignment at;
     cublasLtMatmulAlgo_t algorithm;
     struct known *next;
 } known;
@@ -73,8 +80,8 @@ static ls_status describe_operation(description *d, const cuda_matmul *p, const 
     ls_status status = LS_OK;
     cublasOperation_t left = p->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t right = p->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-    LS_LT_TRY_GOTO(cublasLtMatmulDescCreate(&d->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), status,
-                   done);
+    cublasComputeType_t type_of_sums = p->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    LS_LT_TRY_GOTO(cublasLtMatmulDescCreate(&d->operation, type_of_sums, CUDA_R_32F), status, done);
     LS_LT_TRY_GOTO(cublasLtMatmulDescSetAttribute(d->operation, CUBLASLT_MATMUL_DESC_TRANSA, &left,
                                                   sizeof left),
                    status, done);
@@ -111,9 +118,22 @@ done:
     return status;
 }
 
-/* Partial sums in the workspace are added in order; those that meet in the output are not. */
-static ls_status prefer(description *d)
+static uint32_t aligned_to(const void *p)
 {
+    uintptr_t lowest = (uintptr_t)p & (0 - (uintptr_t)p);
+    return lowest == 0 || lowest > 256 ? 256 : (uint32_t)lowest;
+}
+
+/* Partial sums in the workspace are added in order; those that meet in the output are not. */
+static ls_status prefer(description *d, const alignment *at)
+{
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t attribute;
+        uint32_t nbytes;
+    } matrices[] = { { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, at->b }, /* as it sees them */
+                     { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, at->a },
+                     { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, at->c },
+                     { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, at->c } };
     ls_status status = LS_OK;
     uint64_t nbytes = WORKSPACE;
     uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
@@ -126,6 +146,11 @@ static ls_status prefer(description *d)
                                                         CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                                                         &reductions, sizeof reductions),
                    status, done);
+    for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++)
+        LS_LT_TRY_GOTO(cublasLtMatmulPreferenceSetAttribute(d->preference, matrices[i].attribute,
+                                                            &matrices[i].nbytes,
+                                                            sizeof matrices[i].nbytes),
+                       status, done);
 done:
     return status;
 }
@@ -134,19 +159,25 @@ static bool same(const cuda_matmul *a, const cuda_matmul *b)
 {
     return a->m == b->m && a->n == b->n && a->k == b->k && a->a_transposed == b->a_transposed &&
            a->b_transposed == b->b_transposed && a->half == b->half && a->half_out == b->half_out &&
-           a->has_bias == b->has_bias;
+           a->has_bias == b->has_bias && a->tf32 == b->tf32;
 }
 
-static ls_status find_algorithm(description *d, const cuda_matmul *p, const known **out)
+static bool same_places(const alignment *a, const alignment *b)
+{
+    return a->a == b->a && a->b == b->b && a->c == b->c;
+}
+
+static ls_status find_algorithm(description *d, const cuda_matmul *p, const alignment *at,
+                                const known **out)
 {
     ls_status status;
     cublasLtMatmulHeuristicResult_t result;
     int found = 0;
     for (known *k = all; k; k = k->next) {
         *out = k;
-        if (same(&k->product, p)) return LS_OK;
+        if (same(&k->product, p) && same_places(&k->at, at)) return LS_OK;
     }
-    LS_TRY(prefer(d));
+    LS_TRY(prefer(d, at));
     LS_LT_TRY_GOTO(cublasLtMatmulAlgoGetHeuristic(handle, d->operation, d->left, d->right, d->out,
                                                   d->out, d->preference, 1, &result, &found),
                    status, failed);
@@ -156,7 +187,7 @@ static ls_status find_algorithm(description *d, const cuda_matmul *p, const know
                        "cuBLASLt has no algorithm for a product of (%lld,%lld) and (%lld,%lld)",
                        (long long)p->m, (long long)p->k, (long long)p->k, (long long)p->n);
     if (!k) return LS_ERR_MEMORY;
-    *k = (known) { *p, result.algo, all };
+    *k = (known) { *p, *at, result.algo, all };
     *out = all = k;
     return LS_OK;
 failed:
@@ -169,11 +200,12 @@ ls_status ls__vendor_matmul(cudaStream_t stream, const cuda_matmul *product, con
     const float one = 1, zero = 0;
     ls_status status = LS_OK;
     description d = { 0 };
+    const alignment at = { aligned_to(a), aligned_to(b), aligned_to(c) };
     const known *k = NULL;
     if (!handle) LS_LT_TRY_GOTO(cublasLtCreate(&handle), status, done);
     LS_TRY_GOTO(describe_operation(&d, product, bias), status, done);
     LS_TRY_GOTO(describe_matrices(&d, product), status, done);
-    LS_TRY_GOTO(find_algorithm(&d, product, &k), status, done);
+    LS_TRY_GOTO(find_algorithm(&d, product, &at, &k), status, done);
     LS_LT_TRY_GOTO(cublasLtMatmul(handle, d.operation, &one, b, d.left, a, d.right, &zero, c, d.out,
                                   c, d.out, &k->algorithm, workspace, WORKSPACE, stream),
                    status, done);

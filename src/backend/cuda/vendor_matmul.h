@@ -15,6 +15,7 @@ typedef struct cuda_matmul {
     int64_t m, n, k;
     bool a_transposed, b_transposed; /* a lies as (k,m), b as (n,k) */
     bool half;                       /* a and b are bf16, else f32 */
+    bool tf32;                       /* f32 factors may be rounded to TF32 (10 bits) */
     bool half_out;                   /* c is bf16, else f32 */
     bool has_bias;                   /* f32; only where c is f32 */
 } cuda_matmul;

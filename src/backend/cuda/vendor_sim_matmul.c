@@ -33,9 +33,22 @@ static uint16_t round_half(float x)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-static float at(const void *x, bool half, int64_t i)
+/* To 10 bits behind the first one, as tensor cores read f32. */
+static float round_tf32(float x)
 {
-    return half ? read_half(((const uint16_t *)x)[i]) : ((const float *)x)[i];
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    if ((bits & 0x7f800000) == 0x7f800000) return x;
+    bits = (bits + 0xfff + (bits >> 13 & 1)) & ~0x1fffu;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static float at(const cuda_matmul *p, const void *x, int64_t i)
+{
+    if (p->half) return read_half(((const uint16_t *)x)[i]);
+    float value = ((const float *)x)[i];
+    return p->tf32 ? round_tf32(value) : value;
 }
 
 /* tile (k,TILE) = columns [first, first + width) of b */
@@ -45,7 +58,7 @@ static void unpack_right(const arguments *args, int64_t first, int64_t width, fl
     for (int64_t r = 0; r < p->k; r++)
         for (int64_t j = 0; j < TILE; j++) {
             int64_t i = p->b_transposed ? (first + j) * p->k + r : r * p->n + first + j;
-            tile[r * TILE + j] = j < width ? at(args->b, p->half, i) : 0;
+            tile[r * TILE + j] = j < width ? at(p, args->b, i) : 0;
         }
 }
 
@@ -53,7 +66,7 @@ static void unpack_left(const arguments *args, int64_t row, float *out)
 {
     const cuda_matmul *p = &args->product;
     for (int64_t r = 0; r < p->k; r++)
-        out[r] = at(args->a, p->half, p->a_transposed ? r * p->m + row : row * p->k + r);
+        out[r] = at(p, args->a, p->a_transposed ? r * p->m + row : row * p->k + r);
 }
 
 static void multiply(const float *left, const float *tile, int64_t k, float *restrict sums)
