@@ -140,6 +140,10 @@ void ls__rank_error_read(const char *folder, int rank, char *out, size_t nbytes)
 /* A port nobody else gets: bound, not listening, until somebody with SO_REUSEADDR listens on it.
  * *port 0 = any free one. */
 ls_status ls__master_port_hold(int *port, int *fd);
+/* A socket that listens for other launchers, for both families; *port 0 = any free one. */
+ls_status ls__listen(bool loopback, int *port, int *fd);
+/* Whether a name or address is one of this machine's. */
+bool ls__address_is_here(const char *name);
 
 /* Runs the job and returns main's exit code; no process of it is left. Process: one thread. */
 int ls__launcher_run(ls__launcher_plan *plan);
