@@ -76,9 +76,25 @@ static bool may_drop(const ls__output *o, int rank, int which)
     return o->options.drop && (rank > 0 || which == 1 || isatty(STDOUT_FILENO));
 }
 
-static void show_folded(void *user, int which, const char *prefix, const char *text, size_t nbytes)
+/* The one machine of all these ranks; NULL = several, or there is but one. */
+static const char *host_of_all(const ls__output *o, const uint64_t *ranks)
+{
+    const char *host = NULL;
+    for (int r = 0; o->options.host_of && r < o->size; r++) {
+        if (!(ranks[r / 64] >> (r % 64) & 1)) continue;
+        const char *its = o->options.host_of(o->options.user, r);
+        if (host && its != host && strcmp(its, host) != 0) return NULL;
+        host = its;
+    }
+    return host;
+}
+
+static void show_folded(void *user, int which, const uint64_t *ranks, const char *text,
+                        size_t nbytes)
 {
     ls__output *o = user;
+    char prefix[LS__RANKS_TEXT];
+    ls__ranks_text(ranks, o->size, host_of_all(o, ranks), prefix);
     ls__sink_add(&o->sinks[which], o->options.drop, prefix, text, nbytes, true);
 }
 
@@ -289,13 +305,17 @@ static bool said_by_another(ls__output *o, int r, const char *text, size_t nbyte
 
 static void show(ls__output *o, int r, int which, const char *text, size_t nbytes)
 {
-    char prefix[16];
+    char prefix[96];
     if (o->fold) {
         ls__fold_add(o->fold, r, which, text, nbytes);
         return;
     }
     if (which == 1 && said_by_another(o, r, text, nbytes)) return;
-    snprintf(prefix, sizeof prefix, "[%d] ", r);
+    const char *host = o->options.host_of ? o->options.host_of(o->options.user, r) : NULL;
+    if (host)
+        snprintf(prefix, sizeof prefix, "[%.64s:%d] ", host, r);
+    else
+        snprintf(prefix, sizeof prefix, "[%d] ", r);
     ls__sink_add(&o->sinks[which], o->options.drop, prefix, text, nbytes, true);
 }
 
@@ -327,6 +347,19 @@ static void take_line(ls__output *o, int r, int which, const char *line, size_t 
     if (whole) ls__rank_log_add(&rank->log, "\n", 1);
     if (r > 0 && is_shown(o, r, which)) show(o, r, which, text, nbytes);
     if (o->options.line) o->options.line(o->options.user, r, which, text, nbytes);
+}
+
+void ls__output_put(ls__output *o, int r, int which, const char *text, size_t nbytes)
+{
+    rank_output *rank = &o->ranks[r];
+    remember(rank, text, nbytes);
+    ls__rank_log_add(&rank->log, text, nbytes);
+    ls__rank_log_add(&rank->log, "\n", 1);
+    flush_log(o, rank);
+    if (is_shown(o, r, which) && r > 0) show(o, r, which, text, nbytes);
+    if (is_shown(o, r, which) && r == 0)
+        ls__sink_add(&o->sinks[which], may_drop(o, 0, which), "", text, nbytes, true);
+    flush_sinks(o);
 }
 
 static void consume(stream *s, size_t nbytes)

@@ -15,6 +15,9 @@ typedef struct ls__output_options {
     bool drop; /* ranks never wait for a slow terminal: lines are left out there, and counted; only
                   rank 0's stdout into a pipe or file is always whole */
     int64_t log_limit; /* bytes of a log file before it is moved to .1; 0 = none */
+    /* optional: the machine of a rank, where there are several: "[host:9] "; the first of the job is
+     * shown as it is all the same */
+    const char *(*host_of)(void *user, int rank);
     /* optional: every line as it comes, without its newline (which: 0 stdout, 1 stderr) */
     void (*line)(void *user, int rank, int which, const char *text, size_t nbytes);
     void *user;
@@ -27,6 +30,8 @@ void ls__output_serve(ls__output *output);
 
 /* The reading ends of a rank's stdout and stderr; taken over, also on failure. */
 ls_status ls__output_attach(ls__output *output, int rank, int out_fd, int err_fd);
+/* A line of a rank on another machine, without its newline. */
+void ls__output_put(ls__output *output, int rank, int which, const char *text, size_t nbytes);
 /* The job starts again: last lines are forgotten, files go on. */
 void ls__output_restart(ls__output *output);
 /* Logs go to folder/rank-N.log from here on, with what was kept so far. Once. NULL = no logs. */

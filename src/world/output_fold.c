@@ -28,7 +28,7 @@ typedef struct line {
 
 struct ls__fold {
     int size, words, timer_fd;
-    void (*show)(void *user, int which, const char *prefix, const char *text, size_t nbytes);
+    ls__fold_show *show;
     void *user;
     line lines[WAITING_MAX]; /* a ring: [first, first + count) in the order of arrival */
     int64_t first;
@@ -36,10 +36,7 @@ struct ls__fold {
     int64_t *last; /* (size) behind the newest line of each rank, counted from the beginning */
 };
 
-ls_status ls__fold_create(int size,
-                          void (*show)(void *user, int which, const char *prefix, const char *text,
-                                       size_t nbytes),
-                          void *user, ls__fold **out)
+ls_status ls__fold_create(int size, ls__fold_show *show, void *user, ls__fold **out)
 {
     *out = NULL;
     ls__fold *fold = ls__alloc(1, sizeof *fold);
@@ -91,9 +88,10 @@ static bool has(const uint64_t *set, int rank)
     return set[rank / 64] >> (rank % 64) & 1;
 }
 
-void ls__ranks_text(const uint64_t *set, int size, char out[LS__RANKS_TEXT])
+void ls__ranks_text(const uint64_t *set, int size, const char *host, char out[LS__RANKS_TEXT])
 {
-    size_t used = (size_t)snprintf(out, LS__RANKS_TEXT, "[");
+    size_t begin = (size_t)snprintf(out, LS__RANKS_TEXT, host ? "[%.64s:" : "[", host ? host : "");
+    size_t used = begin;
     for (int first = 0; first < size; first++) {
         if (!has(set, first)) continue;
         int last = first;
@@ -104,7 +102,7 @@ void ls__ranks_text(const uint64_t *set, int size, char out[LS__RANKS_TEXT])
         }
         used +=
             (size_t)snprintf(out + used, LS__RANKS_TEXT - used, last > first ? "%s%d-%d" : "%s%d",
-                             used > 1 ? "," : "", first, last);
+                             used > begin ? "," : "", first, last);
         first = last;
     }
     snprintf(out + used, LS__RANKS_TEXT - used, "] ");
@@ -113,9 +111,7 @@ void ls__ranks_text(const uint64_t *set, int size, char out[LS__RANKS_TEXT])
 static void show_first(ls__fold *fold)
 {
     const line *l = line_at(fold, fold->first);
-    char prefix[LS__RANKS_TEXT];
-    ls__ranks_text(l->ranks, fold->size, prefix);
-    fold->show(fold->user, l->which, prefix, l->text, l->nbytes);
+    fold->show(fold->user, l->which, l->ranks, l->text, l->nbytes);
     drop_first(fold);
 }
 

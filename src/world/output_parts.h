@@ -48,18 +48,18 @@ void ls__rank_log_drawing(ls__rank_log *log, const char *text, size_t nbytes);
 /* --- lines that several ranks say --- */
 typedef struct ls__fold ls__fold;
 
-/* show: a line and the ranks that said it, "[1-7] ". */
-ls_status ls__fold_create(int size,
-                          void (*show)(void *user, int which, const char *prefix, const char *text,
-                                       size_t nbytes),
-                          void *user, ls__fold **out);
+/* A line and the ranks (size bits) that said it. */
+typedef void ls__fold_show(void *user, int which, const uint64_t *ranks, const char *text,
+                           size_t nbytes);
+ls_status ls__fold_create(int size, ls__fold_show *show, void *user, ls__fold **out);
 void ls__fold_destroy(ls__fold *fold);
 void ls__fold_add(ls__fold *fold, int rank, int which, const char *text, size_t nbytes);
 /* Shows what has waited long enough, or all. */
 void ls__fold_flush(ls__fold *fold, bool all);
 int ls__fold_fd(const ls__fold *fold); /* readable when something is due */
-/* "[0-3,7] " of a set of ranks (size bits); cut with "..." when it is long. */
-enum { LS__RANKS_TEXT = 64 };
-void ls__ranks_text(const uint64_t *set, int size, char out[LS__RANKS_TEXT]);
+/* "[0-3,7] " of a set of ranks (size bits), "[host:0-3,7] " with a host; cut with "..." when it is
+ * long. */
+enum { LS__RANKS_TEXT = 128 };
+void ls__ranks_text(const uint64_t *set, int size, const char *host, char out[LS__RANKS_TEXT]);
 
 #endif

@@ -176,6 +176,14 @@ static bool names_rank(const ls__report *report)
            (report->step >= 0 || ls__report_verdict(&report->end) != LS__VERDICT_USAGE);
 }
 
+static void host_of(const ls__report *report, char host[256])
+{
+    if (report->host)
+        snprintf(host, 256, "%s", report->host);
+    else
+        gethostname(host, 255);
+}
+
 /* "rank 3"; of a program without the library with what helps to find it. */
 static void name_rank(const ls__report *report, char out[384])
 {
@@ -184,7 +192,7 @@ static void name_rank(const ls__report *report, char out[384])
     int n = report->size > 1 ? snprintf(out, 384, "rank %d", end->rank)
                              : snprintf(out, 384, "the program");
     if (!end->foreign) return;
-    gethostname(host, sizeof host - 1);
+    host_of(report, host);
     snprintf(out + n, 384 - (size_t)n, " (host %s, process %d)", host, end->pid);
 }
 
@@ -282,7 +290,7 @@ json_t *ls__report_json(const ls__report *report)
     char text[LS__REPORT_TEXT], hint[512], name[32], host[256] = "", time[32];
     ls__report_text(report, text);
     ls__report_hint(report, hint);
-    gethostname(host, sizeof host - 1);
+    host_of(report, host);
     ls__wall_text(ls__wall_time(), time);
     bool ours = end->kind != LS__END_EXIT && end->kind != LS__END_SIGNAL &&
                 end->kind != LS__END_EARLY && end->kind != LS__END_ABORT;

@@ -66,6 +66,7 @@ typedef struct ls__report {
     int64_t step;           /* -1 = unknown */
     const char *checkpoint; /* "" = none */
     double seconds;         /* the job took */
+    const char *host;       /* of the rank; NULL = this one */
     char *const *tail;      /* (ntail) last lines of the rank */
     int ntail;
 } ls__report;
