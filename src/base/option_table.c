@@ -72,9 +72,11 @@ const ls__option_row ls__option_table[] = {
     { "save-every", RUN, EVERY, .fallback = "1epoch", .help = "save a checkpoint" },
     { "validate-every", RUN, EVERY, .fallback = "1epoch", .help = "run the validation" },
 
-    { "devices", LAUNCH, STRING, .placeholder = "auto|N|gpu:N|cpu:N|sim:N", .fallback = "auto",
+    { "devices", LAUNCH, STRING, .placeholder = "auto|N|gpu:N|gpu@0,2|cpu:N|sim:N",
+      .fallback = "auto",
       .help = "which devices to use; auto: every GPU, and where there is none, every usable CPU "
-              "core, at most 8; sim: simulated GPUs" },
+              "core, at most 8; gpu@0,2: these, by number or UUID, gpu@0*2: two ranks on one; sim: "
+              "simulated GPUs" },
     { "threads-per-device", LAUNCH, INT, .min = 1, .max = 4096,
       .help = "threads of each CPU device (default 1; cores divided by devices when more than 8 "
               "are usable)" },

@@ -62,7 +62,7 @@ static json_t *devices_json(const machine *m)
         ls__device_cpus(&m->plan, &m->cpus, rank, &set);
         ls__cpu_set_text(&set, text);
         const char *kind = ls__device_kind_name(m->plan.kind);
-        snprintf(name, sizeof name, "%s:%d", kind, rank);
+        snprintf(name, sizeof name, "%s:%d", kind, ls__device_of(&m->plan, rank));
         json_array_append_new(list, json_pack("{s:s,s:s,s:i,s:s}", "name", name, "kind", kind,
                                               "threads", m->plan.threads, "cpus", text));
     }
@@ -115,7 +115,8 @@ static void print_table(const machine *m)
         cpu_set_t set;
         ls__device_cpus(&m->plan, &m->cpus, rank, &set);
         ls__cpu_set_text(&set, text);
-        snprintf(name, sizeof name, "%s:%d", ls__device_kind_name(m->plan.kind), rank);
+        snprintf(name, sizeof name, "%s:%d", ls__device_kind_name(m->plan.kind),
+                 ls__device_of(&m->plan, rank));
         printf("%-10s %7d  %s\n", name, m->plan.threads, text);
     }
     if (m->plan.note[0]) printf("\n%s\n", m->plan.note);

@@ -31,7 +31,10 @@ static void print_gpu(const ls__gpu *gpu)
     if (gpu->memory >= 0) ls_cli_bytes(gpu->memory, memory);
     if (gpu->memory_used >= 0) ls_cli_bytes(gpu->memory_used, used);
     if (!gpu->lost) {
-        printf("         %s at %s\n", gpu->uuid, gpu->bus);
+        printf("         %s at %s", gpu->uuid, gpu->bus);
+        if (gpu->numa_node >= 0) printf(", NUMA node %d", gpu->numa_node);
+        if (gpu->cpus[0]) printf(", near CPUs %s", gpu->cpus);
+        puts("");
         printf("         memory %s of %s in use, utilization %s, %s, %s of %s, %s of %s\n", used,
                memory, number_text(gpu->utilization, "%", part[0]),
                number_text(gpu->temperature, "C", part[1]), number_text(gpu->watts, "W", part[2]),
@@ -120,12 +123,13 @@ static json_t *gpu_json(const ls__gpu *gpu)
         integer(gpu->memory), "memory_used_bytes", integer(gpu->memory_used), "utilization_percent",
         integer(gpu->utilization), "mig", (int)gpu->divided, "mig_devices", instances_json(gpu));
     json_t *more = json_pack(
-        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "temperature_celsius",
-        integer(gpu->temperature), "power_watts", real(gpu->watts), "power_limit_watts",
-        real(gpu->watts_limit), "clock_mhz", integer(gpu->clock_mhz), "clock_max_mhz",
-        integer(gpu->clock_max_mhz), "memory_clock_mhz", integer(gpu->memory_clock_mhz),
-        "throttled", text_or_null(gpu->throttled), "uncorrected_errors", integer(gpu->errors),
-        "processes", processes_json(gpu), "trouble", text_or_null(ls__gpu_trouble(gpu, text)));
+        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "numa_node", integer(gpu->numa_node),
+        "near_cpus", text_or_null(gpu->cpus), "temperature_celsius", integer(gpu->temperature),
+        "power_watts", real(gpu->watts), "power_limit_watts", real(gpu->watts_limit), "clock_mhz",
+        integer(gpu->clock_mhz), "clock_max_mhz", integer(gpu->clock_max_mhz), "memory_clock_mhz",
+        integer(gpu->memory_clock_mhz), "throttled", text_or_null(gpu->throttled),
+        "uncorrected_errors", integer(gpu->errors), "processes", processes_json(gpu), "trouble",
+        text_or_null(ls__gpu_trouble(gpu, text)));
     if (out && more) json_object_update(out, more);
     json_decref(more);
     return out;

@@ -42,11 +42,21 @@ typedef struct ls__gpu_files {
     int count;   /* devices that the driver shows to this process, after CUDA_VISIBLE_DEVICES */
     bool plugin; /* lockstep_cuda.so is there */
     bool sim;    /* lockstep_sim.so is there */
+    const struct ls__gpu_names *names; /* what picks are looked up in; NULL = "0", "1", ... */
 } ls__gpu_files;
 /* root: as for ls__cpus_discover, with dev below it. */
 void ls__gpu_files_discover(const char *root, ls__gpu_files *out);
 
 typedef enum ls__device_kind { LS__DEVICE_CPU, LS__DEVICE_GPU, LS__DEVICE_SIM } ls__device_kind;
+
+/* Which device a rank computes on, where --devices said it. */
+enum { LS__PICKS_MAX = 256, LS__VISIBLE_TEXT = 6144 };
+typedef struct ls__picks {
+    int count; /* ranks; 0 = not said: local rank r has device r */
+    int16_t
+        device[LS__PICKS_MAX]; /* of a local rank: place in visible; a number of the simulation */
+    char visible[LS__VISIBLE_TEXT]; /* what CUDA_VISIBLE_DEVICES becomes; "" = what it is */
+} ls__picks;
 
 /* The devices of one machine that a job uses. */
 typedef struct ls__device_plan {
@@ -56,20 +66,30 @@ typedef struct ls__device_plan {
     bool pin;       /* the job fills the whole mask: rank r gets CPUs [r * threads, ...) of it */
     char text[64];  /* "2 CPU devices with 1 thread each" */
     char hint[96];  /* of a job that leaves CPUs idle: what to type; else "" */
-    char note[160]; /* of one that leaves GPUs idle because they cannot be used; else "" */
+    char note[512]; /* of one that leaves GPUs idle because they cannot be used, or whose GPUs are
+                       busy or unwell; else "" */
+    ls__picks picks;
 } ls__device_plan;
 
 /* Far more ranks than CPUs are fine for tests; a thousand on two CPUs take the machine with them. */
 enum { LS__DEVICES_MAX = 1024, LS__DEVICES_PER_CPU = 32 };
 
-/* spec: "auto", "N", "cpu:N", "gpu:N", "sim:N" (picks are LS_ERR_UNSUPPORTED with a text); auto is
- * every GPU, and where there is none, CPUs. threads 0 = the default. Errors say what is there. */
+/* spec: "auto", "N", "cpu:N", "gpu:N", "sim:N", or picks (device_picks.h); auto is every GPU, and
+ * where there is none, CPUs. threads 0 = the default. Errors say what is there. GPUs that cannot be
+ * used are an error, busy ones a note. */
 ls_status ls__devices_plan(const char *spec, int threads, const ls__cpus *cpus,
                            ls__device_plan *out);
 /* The same with these GPUs instead of the machine's. */
 ls_status ls__devices_plan_with(const char *spec, int threads, const ls__cpus *cpus,
                                 const ls__gpu_files *gpus, ls__device_plan *out);
 const char *ls__device_kind_name(ls__device_kind kind); /* "cpu": as --devices has it */
+/* The device of a local rank, for the backend. */
+int ls__device_of(const ls__device_plan *plan, int local_rank);
+/* Shows CUDA the GPUs that were picked, here and in children: before CUDA is loaded, while the
+ * process has one thread. */
+void ls__device_expose(const ls__device_plan *plan);
+/* A rank's part of that: of parts of GPUs (MIG) CUDA shows a process only one. */
+void ls__device_expose_own(ls__device_plan *plan, int local_rank);
 /* The CPUs of a local rank; the whole mask when the plan does not pin. */
 void ls__device_cpus(const ls__device_plan *plan, const ls__cpus *cpus, int local_rank,
                      cpu_set_t *out);

@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/memory.h"
 #include "device/device.h"
+#include "device/device_picks.h"
 
 enum { AUTO_MAX = 8 };
 
@@ -38,21 +40,16 @@ const char *ls__device_kind_name(ls__device_kind kind)
 
 /* --- what was asked for --- */
 
-/* Picks: what a later version knows, and what nobody does. */
 static ls_status fail_spec(const char *spec, const ls__cpus *cpus)
 {
-    bool pick = begins(spec, "gpu@") || begins(spec, "GPU-") || begins(spec, "MIG-") ||
-                begins(spec, "sim@") || begins(spec, "cpu@") ||
-                (spec[0] && spec[strspn(spec, "0123456789,")] == '\0');
-    if (pick)
-        return ls_fail(LS_ERR_UNSUPPORTED,
-                       "--devices %.64s: this version chooses devices by count only: use --devices "
-                       "auto, gpu:N or cpu:N, and CUDA_VISIBLE_DEVICES to pick GPUs (usable here: "
-                       "%d)",
+    if (begins(spec, "cpu@"))
+        return ls_fail(LS_ERR_CONFIG,
+                       "--devices %.64s: CPUs are chosen by number: cpu:N, and taskset says which "
+                       "(usable here: %d)",
                        spec, cpus->usable);
     return ls_fail(LS_ERR_CONFIG,
-                   "--devices %.64s: must be auto, a number of devices, cpu:N, gpu:N or sim:N "
-                   "(usable here: %d)",
+                   "--devices %.64s: must be auto, a number of devices, cpu:N, gpu:N, sim:N, or "
+                   "GPUs as gpu@0,2 (usable here: %d)",
                    spec, cpus->usable);
 }
 
@@ -96,7 +93,7 @@ static ls_status check_count(const char *spec, const ls__cpus *cpus, int count)
 }
 
 static ls_status check_gpus(const char *spec, const ls__cpus *cpus, const ls__gpu_files *gpus,
-                            int count)
+                            int distinct)
 {
     if (gpus->count == 0)
         return ls_fail(LS_ERR_UNSUPPORTED,
@@ -110,7 +107,7 @@ static ls_status check_gpus(const char *spec, const ls__cpus *cpus, const ls__gp
                        "--devices %.64s: lockstep_cuda.so is not installed; build Lockstep where "
                        "nvcc is (docs/gpu.md), or use cpu:N (usable here: %d)",
                        spec, cpus->usable);
-    if (count > gpus->count)
+    if (distinct > gpus->count)
         return ls_fail(LS_ERR_CONFIG,
                        "--devices %.64s: %d GPU%s can be used here; at most so many, or cpu:N "
                        "(usable here: %d)",
@@ -119,10 +116,10 @@ static ls_status check_gpus(const char *spec, const ls__cpus *cpus, const ls__gp
 }
 
 static ls_status check_kind(const char *spec, const ls__cpus *cpus, const ls__gpu_files *gpus,
-                            ls__device_kind kind, int count)
+                            ls__device_kind kind, int count, bool picked)
 {
     LS_TRY(check_count(spec, cpus, count));
-    if (kind == LS__DEVICE_GPU) return check_gpus(spec, cpus, gpus, count);
+    if (kind == LS__DEVICE_GPU) return check_gpus(spec, cpus, gpus, picked ? 1 : count);
     if (kind == LS__DEVICE_SIM && !gpus->sim)
         return ls_fail(LS_ERR_UNSUPPORTED,
                        "--devices %.64s: lockstep_sim.so, the simulation of a GPU, is not "
@@ -148,8 +145,25 @@ static void describe(ls__device_plan *plan, const ls__cpus *cpus)
 /* Every GPU computes at the pace of its own program: a rank's CPU threads only feed it. */
 static void describe_gpus(ls__device_plan *plan)
 {
-    snprintf(plan->text, sizeof plan->text, "%d %sGPU%s", plan->count,
-             plan->kind == LS__DEVICE_SIM ? "simulated " : "", plural(plan->count));
+    const char *what = plan->kind == LS__DEVICE_SIM ? "simulated " : "";
+    int distinct = plan->count;
+    for (int i = 1; i < plan->picks.count; i++) /* a device's ranks are neighbours */
+        distinct -= plan->picks.device[i] == plan->picks.device[i - 1];
+    if (distinct == plan->count)
+        snprintf(plan->text, sizeof plan->text, "%d %sGPU%s", distinct, what, plural(distinct));
+    else
+        snprintf(plan->text, sizeof plan->text, "%d ranks on %d %sGPU%s", plan->count, distinct,
+                 what, plural(distinct));
+}
+
+static ls_status read_picks(const char *spec, const ls__cpus *cpus, const ls__gpu_files *gpus,
+                            ls__device_kind *kind, ls__device_plan *out)
+{
+    *kind = begins(spec, "sim@") ? LS__DEVICE_SIM : LS__DEVICE_GPU;
+    LS_TRY(check_kind(spec, cpus, gpus, *kind, 1, true));
+    ls__gpu_names numbers;
+    if (!gpus->names) ls__gpu_names_find(NULL, NULL, NULL, gpus->count, &numbers);
+    return ls__picks_read(spec, gpus->names ? gpus->names : &numbers, kind, &out->picks);
 }
 
 ls_status ls__devices_plan_with(const char *spec, int threads, const ls__cpus *cpus,
@@ -159,8 +173,14 @@ ls_status ls__devices_plan_with(const char *spec, int threads, const ls__cpus *c
     bool gpus_here = gpus->count > 0 && gpus->plugin;
     ls__device_kind kind = gpus_here ? LS__DEVICE_GPU : LS__DEVICE_CPU;
     int count = gpus_here ? gpus->count : cpus->usable < AUTO_MAX ? cpus->usable : AUTO_MAX;
-    if (strcmp(spec, "auto") != 0) LS_TRY(read_spec(spec, cpus, &kind, &count));
-    LS_TRY(check_kind(spec, cpus, gpus, kind, count));
+    bool picked = ls__picks_are(spec);
+    if (picked) {
+        LS_TRY(read_picks(spec, cpus, gpus, &kind, out));
+        count = out->picks.count;
+    } else if (strcmp(spec, "auto") != 0) {
+        LS_TRY(read_spec(spec, cpus, &kind, &count));
+    }
+    LS_TRY(check_kind(spec, cpus, gpus, kind, count, picked));
     out->kind = kind;
     out->count = count;
     if (kind == LS__DEVICE_CPU && gpus->count > 0 && !begins(spec, "cpu:"))
@@ -182,12 +202,33 @@ ls_status ls__devices_plan_with(const char *spec, int threads, const ls__cpus *c
     return LS_OK;
 }
 
+/* With what the driver knows of the GPUs: their names, and whether they are well. */
+static ls_status plan_gpus(const char *spec, int threads, const ls__cpus *cpus,
+                           ls__gpu_files *files, ls__device_plan *out)
+{
+    ls__gpu_names names;
+    ls__gpus *gpus = ls__alloc(1, sizeof *gpus);
+    if (!gpus) return LS_ERR_MEMORY;
+    ls__gpus_discover(NULL, gpus);
+    ls__gpu_names_find(getenv("CUDA_VISIBLE_DEVICES"), getenv("CUDA_DEVICE_ORDER"), gpus,
+                       files->count, &names);
+    files->names = &names;
+    ls_status status = ls__devices_plan_with(spec, threads, cpus, files, out);
+    if (status == LS_OK && out->kind == LS__DEVICE_GPU) status = ls__gpus_check(out, &names, gpus);
+    ls__free(gpus);
+    return status;
+}
+
 ls_status ls__devices_plan(const char *spec, int threads, const ls__cpus *cpus,
                            ls__device_plan *out)
 {
-    ls__gpu_files gpus;
-    ls__gpu_files_discover("/", &gpus);
-    return ls__devices_plan_with(spec, threads, cpus, &gpus, out);
+    ls__gpu_files files;
+    ls__gpu_files_discover("/", &files);
+    /* The driver's library takes a moment: only those who will use a GPU wait for it. */
+    bool others = begins(spec, "cpu") || begins(spec, "sim");
+    if (files.count > 0 && files.plugin && !others)
+        return plan_gpus(spec, threads, cpus, &files, out);
+    return ls__devices_plan_with(spec, threads, cpus, &files, out);
 }
 
 void ls__device_cpus(const ls__device_plan *plan, const ls__cpus *cpus, int local_rank,

@@ -195,6 +195,7 @@ static void read_identity(const nvml *lib, device d, ls__gpu *gpu)
     if (!ASK(lib, uuid, d, gpu->uuid, sizeof gpu->uuid)) gpu->uuid[0] = 0;
     if (ASK(lib, pci, d, &pci))
         snprintf(gpu->bus, sizeof gpu->bus, "%.*s", (int)sizeof pci.text - 1, pci.text);
+    ls__gpu_locality("/", gpu->bus, &gpu->numa_node, gpu->cpus);
     if (!ASK(lib, capability, d, &gpu->major, &gpu->minor)) gpu->major = gpu->minor = LS_NONE;
     if (ASK(lib, errors, d, UNCORRECTED, SINCE_LOAD, &errors)) gpu->errors = (int64_t)errors;
     if (!ASK(lib, compute_mode, d, &gpu->compute_mode)) gpu->compute_mode = LS_NONE;
@@ -203,6 +204,7 @@ static void read_identity(const nvml *lib, device d, ls__gpu *gpu)
 static void read_gpu(nvml *lib, int index, ls__gpu *gpu)
 {
     *gpu = (ls__gpu) { .index = index,
+                       .numa_node = LS_NONE,
                        .major = LS_NONE,
                        .minor = LS_NONE,
                        .memory = LS_NONE,

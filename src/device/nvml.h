@@ -30,6 +30,8 @@ typedef struct ls__gpu {
     char name[LS__GPU_TEXT];
     char uuid[LS__GPU_TEXT];     /* "GPU-..." */
     char bus[32];                /* "00000000:3B:00.0" */
+    int numa_node;               /* of the machine, that it is next to */
+    char cpus[LS__GPU_TEXT];     /* of that node: "0-31,64-95" */
     int major, minor;            /* compute capability */
     int64_t memory, memory_used; /* bytes */
     int utilization;             /* percent of the last moments in which a kernel ran */
@@ -70,6 +72,9 @@ typedef struct ls__gpus {
  * machine with many GPUs: not for the start of a rank. Where there is no driver, or a broken one,
  * count is 0 and the note says why. */
 void ls__gpus_discover(const char *library, ls__gpus *out);
+/* Where a device sits, by the kernel's files; bus as NVML writes it. root: "/", or a test's folder
+ * with sys below it. */
+void ls__gpu_locality(const char *root, const char *bus, int *numa_node, char cpus[LS__GPU_TEXT]);
 /* Why a job should not start on it: "busy: process 812 uses 3.1 GiB", "lost", "slowed by heat". NULL
  * when nothing is wrong. */
 const char *ls__gpu_trouble(const ls__gpu *gpu, char out[LS__GPU_REASONS_TEXT]);

@@ -65,8 +65,10 @@ ls_status ls__model_open_backend(ls_model *model)
     static const char *const names[] = {
         [LS__DEVICE_CPU] = "cpu", [LS__DEVICE_GPU] = "cuda", [LS__DEVICE_SIM] = "sim"
     };
-    ls__device_kind kind = ls__world_devices(model->world)->kind;
-    int device = kind == LS__DEVICE_CPU ? 0 : ls_world_local_rank(model->world);
+    const ls__device_plan *plan = ls__world_devices(model->world);
+    ls__device_kind kind = plan->kind;
+    int device =
+        kind == LS__DEVICE_CPU ? 0 : ls__device_of(plan, ls_world_local_rank(model->world));
     LS_TRY(ls__backend_open_device(names[kind], ls_world_threads(model->world), device,
                                    &model->backend));
     ls__log(LS__LOG_DEBUG, "backend %s: %s", model->backend->name, model->backend->description);

@@ -15,30 +15,33 @@
 
 static const char join_name[] = "LOCKSTEP__JOIN", folder_name[] = "LOCKSTEP__FOLDER";
 
-static const char join_format[] = "1 rank=%d size=%d socket=%d memory=%d board=%d restarts=%d "
-                                  "terminal=%d crowded=%d started=%la kind=%d threads=%d pin=%d "
-                                  "text=%63[^|]|%95[^|]|%n";
+static const char join_format[] =
+    "1 rank=%d size=%d socket=%d memory=%d board=%d restarts=%d "
+    "terminal=%d crowded=%d started=%la kind=%d threads=%d pin=%d device=%d "
+    "text=%63[^|]|%95[^|]|%n";
 
 char *ls__environment_for_child(const ls__place *p)
 {
     return ls__format("%s=1 rank=%d size=%d socket=%d memory=%d board=%d restarts=%d terminal=%d "
-                      "crowded=%d started=%a kind=%d threads=%d pin=%d text=%s|%s|",
+                      "crowded=%d started=%a kind=%d threads=%d pin=%d device=%d text=%s|%s|",
                       join_name, p->rank, p->size, p->socket_fd, p->memory_fd, p->board_fd,
                       p->restarts, p->terminal, p->crowded, p->started, (int)p->plan.kind,
-                      p->plan.threads, p->plan.pin, p->plan.text,
+                      p->plan.threads, p->plan.pin,
+                      p->plan.picks.count > 0 ? ls__device_of(&p->plan, p->rank) : -1, p->plan.text,
                       p->plan.hint[0] ? p->plan.hint : "-");
 }
 
 static ls_status read_join(const char *text, ls__place *p)
 {
-    int terminal = 0, crowded = 0, kind = 0, pin = 0, used = -1;
+    int terminal = 0, crowded = 0, kind = 0, pin = 0, device = 0, used = -1;
     int n = sscanf(text, join_format, &p->rank, &p->size, &p->socket_fd, &p->memory_fd,
                    &p->board_fd, &p->restarts, &terminal, &crowded, &p->started, &kind,
-                   &p->plan.threads, &pin, p->plan.text, p->plan.hint, &used);
-    bool good = n == 14 && kind >= LS__DEVICE_CPU && kind <= LS__DEVICE_SIM &&
-                used == (int)strlen(text) && p->size >= 1 && p->size <= LS__DEVICES_MAX &&
-                p->rank >= 0 && p->rank < p->size && p->socket_fd > 2 && p->memory_fd > 2 &&
-                p->board_fd > 2 && p->plan.threads >= 1 && p->restarts >= 0;
+                   &p->plan.threads, &pin, &device, p->plan.text, p->plan.hint, &used);
+    bool good = n == 15 && device < LS__PICKS_MAX && (device < 0 || p->size <= LS__PICKS_MAX) &&
+                kind >= LS__DEVICE_CPU && kind <= LS__DEVICE_SIM && used == (int)strlen(text) &&
+                p->size >= 1 && p->size <= LS__DEVICES_MAX && p->rank >= 0 && p->rank < p->size &&
+                p->socket_fd > 2 && p->memory_fd > 2 && p->board_fd > 2 && p->plan.threads >= 1 &&
+                p->restarts >= 0;
     if (!good)
         return ls_fail(LS_ERR_CONFIG, "the variable %s is not one that lockstep set; unset it",
                        join_name);
@@ -50,6 +53,10 @@ static ls_status read_join(const char *text, ls__place *p)
     p->plan.pin = pin;
     p->plan.kind = (ls__device_kind)kind;
     p->plan.count = p->size;
+    if (device >= 0) {
+        p->plan.picks.count = p->size;
+        p->plan.picks.device[p->rank] = (int16_t)device;
+    }
     return LS_OK;
 }
 

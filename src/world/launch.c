@@ -68,6 +68,7 @@ static ls_status plan_devices(const ls__options *options, const ls_world_options
     if (chosen && out->plan.count != devices)
         return ls_fail(LS_ERR_CONFIG, "--devices %s: this command uses one device; leave it out",
                        spec);
+    if (chosen && out->plan.picks.count > 0) return LS_OK;
     if (!chosen) LS_TRY(ls__devices_plan("1", (int)threads, &out->cpus, &out->plan));
     snprintf(count, sizeof count, "%s:%d", ls__device_kind_name(out->plan.kind), devices);
     return ls__devices_plan(count, (int)threads, &out->cpus, &out->plan);

@@ -364,6 +364,8 @@ ls_status ls_world_init(int *argc, char ***argv, const ls_world_options *options
         tell_start(world, &place);
     bool usage = status != LS_OK;
     if (status == LS_OK) {
+        ls__device_expose(&world->launch.plan);
+        if (!wants_supervisor(world)) ls__device_expose_own(&world->launch.plan, world->local_rank);
         if (wants_supervisor(world))
             status = supervise(world);
         else if (place.by == LS__STARTED_BY_US)

@@ -73,19 +73,21 @@ static void wrong_devices_say_what_is_here(void **state)
         { "cpu:-1", LS_ERR_CONFIG, "a whole number behind cpu:" },
         { "cpu:2x", LS_ERR_CONFIG, "a whole number behind cpu:" },
         { "two", LS_ERR_CONFIG,
-          "must be auto, a number of devices, cpu:N, gpu:N or sim:N (usable here: 2)" },
+          "must be auto, a number of devices, cpu:N, gpu:N, sim:N, or GPUs as gpu@0,2 (usable "
+          "here: 2)" },
         { "-1", LS_ERR_CONFIG, "must be auto" },
         { "", LS_ERR_CONFIG, "must be auto" },
         { "gpu", LS_ERR_CONFIG, "must be auto" },
         { "gpu:", LS_ERR_CONFIG, "a whole number behind gpu:" },
         { "gpu:0", LS_ERR_CONFIG, "at least 1" },
         { "gpu:2", LS_ERR_UNSUPPORTED, "no GPU can be used here: is the driver loaded" },
-        { "gpu@0*2", LS_ERR_UNSUPPORTED, "by count only" },
-        { "0,2", LS_ERR_UNSUPPORTED, "by count only" },
+        { "gpu@0*2", LS_ERR_UNSUPPORTED, "no GPU can be used here" },
+        { "0,2", LS_ERR_UNSUPPORTED, "no GPU can be used here" },
+        { "sim@0", LS_ERR_UNSUPPORTED, "lockstep_sim.so" },
         { "sim:4", LS_ERR_UNSUPPORTED, "lockstep_sim.so" },
         { "sim:x", LS_ERR_CONFIG, "a whole number behind sim:" },
-        { "cpu@0,1", LS_ERR_UNSUPPORTED, "by count only" },
-        { "GPU-6e5c41a2", LS_ERR_UNSUPPORTED, "by count only" },
+        { "cpu@0,1", LS_ERR_CONFIG, "taskset says which" },
+        { "GPU-6e5c41a2", LS_ERR_UNSUPPORTED, "no GPU can be used here" },
     };
     const ls__gpu_files none = { .count = 0 };
     ls__cpus cpus = machine(0, 2, 2);
@@ -105,18 +107,26 @@ static void gpus_are_chosen_where_they_are(void **state)
         int count; /* 0 = refused */
         const char *text;
     } cases[] = {
-        { { 2, true, true }, "auto", LS__DEVICE_GPU, 2, "2 GPUs" },
-        { { 2, true, true }, "1", LS__DEVICE_GPU, 1, "1 GPU" },
-        { { 2, true, true }, "gpu:2", LS__DEVICE_GPU, 2, "2 GPUs" },
-        { { 2, true, true }, "cpu:2", LS__DEVICE_CPU, 2, "2 CPU devices with 1 thread each" },
-        { { 2, true, true }, "sim:3", LS__DEVICE_SIM, 3, "3 simulated GPUs" },
-        { { 2, true, true }, "3", LS__DEVICE_GPU, 0, "2 GPUs can be used here; at most so many" },
-        { { 1, true, true }, "gpu:2", LS__DEVICE_GPU, 0, "1 GPU can be used here" },
-        { { 2, false, true }, "gpu:1", LS__DEVICE_GPU, 0, "lockstep_cuda.so is not installed" },
-        { { 0, true, true }, "auto", LS__DEVICE_CPU, 4, "4 CPU devices with 1 thread each" },
-        { { 0, true, true }, "sim:1", LS__DEVICE_SIM, 1, "1 simulated GPU" },
-        { { 0, true, true }, "sim:0", LS__DEVICE_SIM, 0, "at least 1" },
-        { { 0, true, true }, "sim:999", LS__DEVICE_SIM, 0, "at most 128 devices here" },
+        { { 2, true, true, NULL }, "auto", LS__DEVICE_GPU, 2, "2 GPUs" },
+        { { 2, true, true, NULL }, "1", LS__DEVICE_GPU, 1, "1 GPU" },
+        { { 2, true, true, NULL }, "gpu:2", LS__DEVICE_GPU, 2, "2 GPUs" },
+        { { 2, true, true, NULL }, "cpu:2", LS__DEVICE_CPU, 2, "2 CPU devices with 1 thread each" },
+        { { 2, true, true, NULL }, "sim:3", LS__DEVICE_SIM, 3, "3 simulated GPUs" },
+        { { 2, true, true, NULL },
+          "3",
+          LS__DEVICE_GPU,
+          0,
+          "2 GPUs can be used here; at most so many" },
+        { { 1, true, true, NULL }, "gpu:2", LS__DEVICE_GPU, 0, "1 GPU can be used here" },
+        { { 2, false, true, NULL },
+          "gpu:1",
+          LS__DEVICE_GPU,
+          0,
+          "lockstep_cuda.so is not installed" },
+        { { 0, true, true, NULL }, "auto", LS__DEVICE_CPU, 4, "4 CPU devices with 1 thread each" },
+        { { 0, true, true, NULL }, "sim:1", LS__DEVICE_SIM, 1, "1 simulated GPU" },
+        { { 0, true, true, NULL }, "sim:0", LS__DEVICE_SIM, 0, "at least 1" },
+        { { 0, true, true, NULL }, "sim:999", LS__DEVICE_SIM, 0, "at most 128 devices here" },
     };
     ls__cpus cpus = machine(0, 4, 4);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -140,7 +150,7 @@ static void gpus_are_chosen_where_they_are(void **state)
 static void gpus_without_the_plugin_are_told(void **state)
 {
     (void)state;
-    const ls__gpu_files gpus[] = { { 1, false, true }, { 2, false, true } };
+    const ls__gpu_files gpus[] = { { 1, false, true, NULL }, { 2, false, true, NULL } };
     ls__cpus cpus = machine(0, 4, 4);
     ls__device_plan plan;
     assert_ok(ls__devices_plan_with("auto", 0, &cpus, &gpus[0], &plan));

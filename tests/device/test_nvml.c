@@ -130,6 +130,42 @@ static void links_are_told_apart(void **state)
     assert_int_equal(gpus.links[0][0], LS__GPU_LINK_NONE);
 }
 
+static void write_file(const char *folder, const char *name, const char *text)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+/* The driver counts domains by eight digits and capitals, the kernel by four and small letters. */
+static void a_gpu_has_a_place_in_the_machine(void **state)
+{
+    (void)state;
+    char root[] = "/tmp/lockstep-place-XXXXXX", folder[128], command[160], cpus[LS__GPU_TEXT];
+    int node;
+    assert_non_null(mkdtemp(root));
+    snprintf(folder, sizeof folder, "%s/sys/bus/pci/devices/0001:3b:00.0", root);
+    snprintf(command, sizeof command, "mkdir -p %s", folder);
+    assert_int_equal(system(command), 0);
+    write_file(folder, "numa_node", "1\n");
+    write_file(folder, "local_cpulist", "32-63,96-127\n");
+    ls__gpu_locality(root, "00000001:3B:00.0", &node, cpus);
+    assert_int_equal(node, 1);
+    assert_string_equal(cpus, "32-63,96-127");
+    write_file(folder, "numa_node", "-1\n");
+    ls__gpu_locality(root, "00000001:3B:00.0", &node, cpus);
+    assert_int_equal(node, LS_NONE);
+    ls__gpu_locality(root, "00000001:5E:00.0", &node, cpus);
+    assert_string_equal(cpus, "");
+    ls__gpu_locality(root, "no bus", &node, cpus);
+    assert_int_equal(node, LS_NONE);
+    snprintf(command, sizeof command, "rm -rf %s", root);
+    assert_int_equal(system(command), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -141,6 +177,7 @@ int main(void)
         cmocka_unit_test(what_the_driver_does_not_say_is_none),
         cmocka_unit_test(trouble_says_what_to_do),
         cmocka_unit_test(links_are_told_apart),
+        cmocka_unit_test(a_gpu_has_a_place_in_the_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
