@@ -40,7 +40,9 @@ static ls_status check_options(const ls__exchange_options *o)
     if (o->micro_batches < 1 || o->micro_batches > LS__LEAVES_MAX)
         return ls_fail(LS_ERR_ARG, "%d micro-batches: 1 to %d are possible", o->micro_batches,
                        LS__LEAVES_MAX);
-    if (!o->update) return ls_fail(LS_ERR_ARG, "an exchange without an update");
+    if (o->on_device && (o->norms || o->halves || o->whole_segments))
+        return ls_fail(LS_ERR_ARG, "an exchange for a device that computes here");
+    if (!o->update && !o->on_device) return ls_fail(LS_ERR_ARG, "an exchange without an update");
     return check_segments(o);
 }
 
@@ -50,8 +52,8 @@ static uint64_t fingerprint(const ls__exchange_options *o)
     XXH3_state_t *state = XXH3_createState();
     if (!state) return 0;
     XXH3_64bits_reset(state);
-    int64_t scalars[] = { o->count, o->nsegments, o->micro_batches,
-                          o->norms, o->halves,    o->whole_segments };
+    int64_t scalars[] = { o->count,  o->nsegments,      o->micro_batches, o->norms,
+                          o->halves, o->whole_segments, o->on_device };
     XXH3_64bits_update(state, scalars, sizeof scalars);
     for (int s = 0; s < o->nsegments; s++) {
         const ls__segment *segment = &o->segments[s];
@@ -149,7 +151,7 @@ static ls_status allocate_shared(ls__exchange *x, const void *site)
     size_t space = (size_t)o->count * sizeof(float);
     for (int r = 0; r < size; r++)
         if (x->rank_nbuffers[r] > most_buffers) most_buffers = x->rank_nbuffers[r];
-    x->buffer_stride = ls__round_up(space, LS__PAGE);
+    x->buffer_stride = o->on_device ? LS__PAGE : ls__round_up(space, LS__PAGE);
     size_t params = part(space, size), grads = (size_t)most_buffers * x->buffer_stride;
     LS_TRY(ls__comm_reserve(comm, params, params, &call, LS_OK, &x->params));
     if (o->halves) {
@@ -170,7 +172,7 @@ static ls_status allocate_shared(ls__exchange *x, const void *site)
     if (size == 1) return LS_OK;
     ls__shm_prefault(x->params.base, x->params.stride * (size_t)size);
     if (o->halves) ls__shm_prefault(x->halves.base, x->halves.stride * (size_t)size);
-    prefault_owned(x);
+    if (!o->on_device) prefault_owned(x);
     return LS_OK;
 }
 

@@ -50,10 +50,13 @@ typedef void ls__update_fn(void *user, int segment, int64_t offset, int64_t coun
 typedef struct ls__exchange_options {
     const ls__segment *segments; /* increasing offsets; copied */
     int nsegments;
-    int64_t count;       /* elements of the space, gaps included */
-    int micro_batches;   /* S */
-    bool norms;          /* compute the norm of the sum (clipping): costs a pass */
-    bool halves;         /* keep a copy of the parameters in bf16, rounded in the commit */
+    int64_t count;     /* elements of the space, gaps included */
+    int micro_batches; /* S */
+    bool norms;        /* compute the norm of the sum (clipping): costs a pass */
+    bool halves;       /* keep a copy of the parameters in bf16, rounded in the commit */
+    bool on_device; /* gradients, sums and updates are a device's (comm/resident.h): here are only
+                            the parameters' place on the host and the agreement. Leaves have no
+                            memory, and commits skip */
     bool whole_segments; /* owners get whole segments, balanced by size (whole-tensor optimizers) */
     ls__update_fn *update;
     void *user;

@@ -105,7 +105,7 @@ static void commit_segment(void *context, int64_t i)
 
 void ls__exchange_commit(ls__exchange *x, float scale, bool skip)
 {
-    LS_ASSERT(x->agreed);
+    LS_ASSERT(x->agreed && (skip || !x->options.on_device));
     x->scale = scale;
     if (!skip && x->options.whole_segments) {
         if (!x->sum) ls__exchange_reduce(x);

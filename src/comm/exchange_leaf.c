@@ -57,7 +57,7 @@ static void merge_newest(ls__exchange *x)
     while (i >= 0 && !mergeable(x, i)) i--;
     LS_ASSERT(i >= 0);
     x->merging = &x->own[i];
-    ls__exchange_parallel(x, x->plan.nwhole, merge_chunk);
+    if (!x->options.on_device) ls__exchange_parallel(x, x->plan.nwhole, merge_chunk);
     x->used &= ~(1u << x->own[i + 1].buffer);
     x->own[i].factor = 1.0f;
     memmove(&x->own[i + 1], &x->own[i + 2], sizeof *x->own * (size_t)(x->nown - i - 2));

@@ -4,6 +4,7 @@
 #define LS_BACKEND_H
 
 #include "base/parallel.h"
+#include "comm/resident.h"
 #include "graph/graph_internal.h"
 
 typedef struct ls__executable
@@ -29,7 +30,10 @@ typedef struct ls__run_context {
                                the micro-batch */
     double grad_seed; /* training: the gradient of each loss is grad_seed * its weight (1 but for
                          tests) */
-    bool trace;       /* profiling: this run's events are kept too */
+    ls__resident *resident; /* training state on this backend's device (comm/resident.h): parameters
+                               are its own, params and halves are not looked at, and a training run
+                               leaves its gradients there, not at grads. NULL = none */
+    bool trace;             /* profiling: this run's events are kept too */
 } ls__run_context;
 
 /* --- profiles --- */
@@ -84,7 +88,8 @@ typedef struct ls__backend {
     bool (*multiplies_bf16)(void); /* in hardware: bf16-mixed is faster than 32 */
     bool (*multiplies_tf32)(void); /* NULL = no: tf32 computes as 32 */
     ls__parallel_fn *parallel;
-    const char *description; /* "oneDNN 2.6.3, avx512_core" */
+    const ls__resident_table *resident; /* NULL = training state is the host's */
+    const char *description;            /* "oneDNN 2.6.3, avx512_core" */
 } ls__backend;
 
 /* Opens the plugin beside the library (LOCKSTEP_PLUGIN_DIR first) once per process. threads 0: as

@@ -10,6 +10,8 @@
 
 #include <lockstep/optimizer.h>
 
+#include "optim/optim.h"
+
 static const double EPSILON = 1e-8;
 
 typedef struct adamw_slice {
@@ -43,21 +45,22 @@ LS__VECTORIZED(adamw, const adamw_slice *)
 
 static void adamw_update(const ls_slice *slice)
 {
-    double step = (double)slice->step;
+    ls__rule_step n;
+    ls__rule_step_of(&ls_adamw, slice, &n);
     adamw(&(adamw_slice) {
         .param = slice->param,
         .first = slice->state[0],
         .second = slice->state[1],
         .grad = slice->grad,
         .count = slice->count,
-        .scale = slice->grad_scale,
-        .keep = (float)(1 - slice->lr * slice->weight_decay),
-        .beta1 = (float)slice->beta1,
-        .rest1 = (float)(1 - slice->beta1),
-        .beta2 = (float)slice->beta2,
-        .rest2 = (float)(1 - slice->beta2),
-        .step_size = (float)(slice->lr / (1 - pow(slice->beta1, step))),
-        .root = (float)(1 / sqrt(1 - pow(slice->beta2, step))),
+        .scale = n.scale,
+        .keep = n.keep,
+        .beta1 = n.beta1,
+        .rest1 = n.rest1,
+        .beta2 = n.beta2,
+        .rest2 = n.rest2,
+        .step_size = n.step_size,
+        .root = n.root,
     });
 }
 

@@ -4,6 +4,8 @@
 
 #include <lockstep/run.h>
 
+#include "comm/resident.h"
+
 const ls_optimizer *ls__optimizer_by_name(const char *name); /* "sgd", "nesterov", "adamw"; NULL */
 int ls__optimizer_states(const ls_optimizer *optimizer);
 bool ls__schedule_parse(const char *text,
@@ -23,5 +25,9 @@ typedef struct ls__param_settings {
  * own weight decay outranks that. rules may be NULL. */
 void ls__param_rules(const ls_param_rule *rules, double weight_decay, const char *name, bool decays,
                      ls__param_settings *out);
+
+/* The numbers of an update by one of our own rules, for a device that has them in kernels (param, grad
+ * and state of the slice are not looked at). False: the optimizer is not ours. */
+bool ls__rule_step_of(const ls_optimizer *kind, const ls_slice *slice, ls__rule_step *out);
 
 #endif

@@ -175,8 +175,8 @@ static void begin_running(ls_run *run)
 {
     int64_t activations = 0;
     run->start_step = run->step;
-    ls__exchange_round(run->space->exchange);
-    ls_status status = make_loader(run);
+    ls_status status = ls__space_put(run->space);
+    if (status == LS_OK) status = make_loader(run);
     if (status == LS_OK) status = ls__run_checkpointer_make(run);
     if (status == LS_OK && run->model.prepare)
         status = run->model.prepare(run->model.user, run, &activations);

@@ -92,9 +92,20 @@ static void local_result(ls_run *run, ls_run_result *out)
     ls__stopwatch_result(&run->watch, out);
 }
 
+/* Everybody's part of the parameters, where a device had them. */
+static void bring_params(ls_run *run)
+{
+    if (!run->space || !run->space->resident) return;
+    ls_status status = ls__space_get(run->space, false, false);
+    if (status != LS_OK) ls__run_fail(run, status);
+    ls__run_meet(run);
+}
+
 static void common_result(ls_run *run, ls_run_result *out)
 {
     bool ok = true;
+    bring_params(run);
+    if (run->shared) return;
     if (run->space && ls__space_wait(run->space))
         out->weights_xxh3 = ls__space_xxh3(run->space, &ok);
     if (!ok) ls__run_fail(run, LS_ERR_MEMORY);
@@ -114,6 +125,7 @@ static void keep_model(ls_run *run)
 {
     if (!run->model.keep || !run->loaded) return;
     ls__space_release_states(run->space);
+    if (run->shared) (void)ls__space_get(run->space, false, true); /* as far as it came */
     ls_status status = run->model.keep(run->model.user, ls__space_params(run->space));
     if (status != LS_OK) ls__run_fail(run, status);
 }

@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 #include "base/parallel.h"
-#include "comm/exchange.h"
+#include "comm/resident.h"
 
 /* A tensor of a space, as the trainer describes a model to it. */
 typedef struct ls__space_tensor {
@@ -30,6 +30,7 @@ typedef struct ls__space_description {
     void *user;
     bool halves; /* keep a copy of the parameters in bf16 */
     ls__parallel_fn *parallel;
+    const ls__resident_table *resident; /* of the model's device; NULL = the host keeps the state */
 } ls__space_description;
 
 ls_status ls__space_create_by_hand(ls_run *run, const ls_param_spec *params, int nparams,
@@ -41,6 +42,9 @@ float *ls__space_leaf(
 void ls__space_leaf_done(ls_space *space,
                          double weight);        /* gradients are sums over weight targets */
 const float *ls__space_params(ls_space *space); /* waits until every owner has committed */
+/* Where the parameters really are, when a device keeps them; ls__space_params is then only the place
+ * of their copy. NULL = on the host. */
+ls__resident *ls__space_resident(const ls_space *space);
 const uint16_t *ls__space_halves(const ls_space *space); /* of the same moment; NULL = none */
 
 const ls_run_options *ls__run_options(const ls_run *run); /* resolved: flags, defaults */

@@ -21,6 +21,7 @@ static void begin_step(ls_run *run)
     run->due_validation = false;
     run->improved = false;
     run->judged = NAN;
+    ls__space_begin_step(run->space);
 }
 
 /* Which of the ranks asked, and why, is for people; the decision has been made. */

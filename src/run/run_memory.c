@@ -52,6 +52,11 @@ void ls__run_memory_plan(ls_run *run, int64_t activations)
     m->gradients = all / size + (all - all / size) / size;
     m->optimizer = space->state_count * (int64_t)sizeof(float) * space->nstates;
     m->optimizer_of_all = params * space->nstates;
+    if (space->resident) { /* the host has the parameters, and states to save from */
+        m->device = space->table->nbytes(space->resident);
+        m->gradients = m->gradients_of_all = m->optimizer_of_all = 0;
+        if (!ls__run_saves(run)) m->optimizer = 0;
+    }
     m->snapshot = ls__run_saves(run) ? ls__checkpointer_bytes(run->checkpointer) : 0;
     m->batches = ls__loader_bytes(run->loader);
     m->activations = activations;
@@ -71,7 +76,8 @@ void ls__run_memory_tell(const ls_run *run)
     const ls__run_memory *m = &run->memory;
     char flat[32], activations[32], snapshot[32], copies[64] = "";
     const char *of_all = run->size > 1 ? " of all devices" : "";
-    ls__megabytes(m->parameters + m->gradients_of_all + m->optimizer_of_all, flat);
+    int64_t all = m->parameters + m->gradients_of_all + m->optimizer_of_all;
+    ls__megabytes(m->device ? m->device * run->size : all, flat);
     ls__megabytes(m->activations, activations);
     if (m->snapshot)
         snprintf(copies, sizeof copies, ", %s to save from", ls__megabytes(m->snapshot, snapshot));

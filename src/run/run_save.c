@@ -60,6 +60,8 @@ void ls__run_save(ls_run *run)
 {
     double began = ls__now();
     if (run->saved_step == run->step) return;
+    ls_status there = run->status == LS_OK ? ls__space_get(run->space, true, false) : LS_OK;
+    if (there != LS_OK) ls__run_fail(run, there);
     check_finite(run);
     if (!ls__run_meet(run)) return;
     ls__run_gather_loose(run);

@@ -80,6 +80,7 @@ typedef struct ls__run_memory {
     int64_t resident; /* when the run was created */
     int64_t parameters, gradients, optimizer, snapshot, batches, activations;
     int64_t gradients_of_all, optimizer_of_all;
+    int64_t device;    /* of a device's memory, when it keeps the training state */
     int64_t predicted; /* the sum; 0 = there is no step to come */
     int64_t peak;      /* of all ranks, once the run is over */
 } ls__run_memory;

@@ -1,9 +1,10 @@
 /* Buckets: runs of tensors that become complete together in the backward pass. */
 #include "run/space_state.h"
 
-enum { FIRST_BUCKET = 16 * 1024, BUCKET = 256 * 1024 /* elements: 64 KiB and 1 MiB of f32 */ };
+/* elements: 64 KiB and 1 MiB of f32; between devices 24 MiB, since each exchange has its own start */
+enum { FIRST_BUCKET = 16 * 1024, BUCKET = 256 * 1024, DEVICE_BUCKET = 6 * 1024 * 1024 };
 
-void ls__space_buckets(const ls__space_tensor *tensors, int ntensors, int *buckets)
+void ls__space_buckets(const ls__space_tensor *tensors, int ntensors, bool on_device, int *buckets)
 {
     int64_t filled = 0, target = FIRST_BUCKET;
     int bucket = 0;
@@ -12,7 +13,7 @@ void ls__space_buckets(const ls__space_tensor *tensors, int ntensors, int *bucke
         if (new_layer && filled >= target) {
             bucket++;
             filled = 0;
-            target = BUCKET;
+            target = on_device ? DEVICE_BUCKET : BUCKET;
         }
         int64_t count = 1;
         for (int d = 0; d < tensors[i].rank; d++) count *= tensors[i].shape[d];

@@ -77,7 +77,7 @@ static ls_status check_memory(const ls_space *space, int64_t gradient_bytes)
 {
     const ls_run *run = space->run;
     double unit = 1 << 20, params = (double)space->count * sizeof(float) / unit;
-    double states = params * space->nstates;
+    double states = params * space->nstates; /* to save from, when a device has them */
     double gradients = (double)gradient_bytes / unit;
     double copies = params * (1 + space->nstates); /* of the checkpoints' writers */
     double sum = params + states + gradients + copies;
@@ -100,12 +100,13 @@ static ls_status make_exchange(ls_space *space, bool halves, ls__parallel_fn *pa
     const ls_run_options *options = ls__run_options(run);
     size_t n = (size_t)space->ntensors;
     /* One gradient a rank at least: before anything is touched, which takes long. */
-    LS_TRY(check_memory(space, space->count * (int64_t)sizeof(float) * run->size));
+    if (!space->table)
+        LS_TRY(check_memory(space, space->count * (int64_t)sizeof(float) * run->size));
     ls__segment *segments = ls__alloc(n, sizeof *segments);
     int *buckets = ls__alloc(n, sizeof *buckets);
     ls_status status = segments && buckets ? LS_OK : LS_ERR_MEMORY;
     if (status != LS_OK) goto done;
-    ls__space_buckets(space->tensors, space->ntensors, buckets);
+    ls__space_buckets(space->tensors, space->ntensors, space->table != NULL, buckets);
     for (int i = 0; i < space->ntensors; i++)
         segments[i] =
             (ls__segment) { .offset = space->tensors[i].offset,
@@ -117,8 +118,9 @@ static ls_status make_exchange(ls_space *space, bool halves, ls__parallel_fn *pa
         .nsegments = space->ntensors,
         .count = space->count,
         .micro_batches = run->micro_batches,
-        .norms = options->clip_norm > 0,
-        .halves = halves,
+        .norms = options->clip_norm > 0 && !space->table,
+        .halves = halves && !space->table,
+        .on_device = space->table != NULL,
         .whole_segments = space->kind->whole_tensors,
         .update = ls__space_update,
         .user = space,
@@ -151,6 +153,7 @@ static ls_status make_states(ls_space *space, ls__parallel_fn *parallel)
     for (int i = 0; i < space->nstates; i++) {
         space->states[i] = ls__map((size_t)space->state_count * sizeof(float));
         if (!space->states[i]) return LS_ERR_MEMORY;
+        if (space->table) continue; /* only to load and save */
         ls__map_populate(space->states[i], (size_t)space->state_count * sizeof(float), parallel);
     }
     if (!space->kind->whole_tensors) return LS_OK;
@@ -176,11 +179,13 @@ ls_status ls__space_create_described(ls_run *run, const ls__space_description *d
     space->user = description->user;
     space->waited = true;
     space->nstates = ls__optimizer_states(space->kind);
+    space->table = ls__space_table(space, description->resident);
     ls_status status;
     LS_TRY_GOTO(check_states(space), status, failed);
     LS_TRY_GOTO(copy_tensors(space, description), status, failed);
     LS_TRY_GOTO(make_exchange(space, description->halves, description->parallel), status, failed);
     LS_TRY_GOTO(make_states(space, description->parallel), status, failed);
+    LS_TRY_GOTO(ls__space_resident_create(space, description->halves), status, failed);
     LS_TRY_GOTO(check_memory(space, ls__exchange_gradient_bytes(space->exchange)), status, failed);
     run->space = *out = space;
     return LS_OK;
@@ -231,6 +236,7 @@ void ls__space_release_states(ls_space *space)
 void ls__space_destroy(ls_space *space)
 {
     if (!space) return;
+    ls__space_resident_destroy(space);
     ls__exchange_destroy(space->exchange);
     ls__space_release_states(space);
     for (int i = 0; i < space->ntensors; i++) ls__free((char *)(uintptr_t)space->tensors[i].name);

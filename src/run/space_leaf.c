@@ -26,9 +26,18 @@ void ls__space_open_leaf(ls_space *space)
     if (space->by_hand) memset(space->grads, 0, (size_t)space->count * sizeof(float));
 }
 
+/* The device's part of it. After a failure the leaves left over are only gone through. */
+static void leaf_done(ls_space *space, bool added)
+{
+    if (!space->resident || space->run->status != LS_OK) return;
+    ls_status status = space->table->leaf_done(space->resident, added);
+    if (status != LS_OK) ls__run_fail(space->run, status);
+}
+
 void ls__space_close_leaf(ls_space *space)
 {
     int64_t began = ls__spent_begin(space->run);
+    leaf_done(space, space->added);
     if (space->added) ls__exchange_weight(space->exchange, space->leaf_weight);
     ls__exchange_leaf_done(space->exchange, space->added, space->added ? space->leaf_factor : 1);
     ls__spent_end(space->run, LS__SPENT_EXCHANGE, began);
@@ -37,6 +46,7 @@ void ls__space_close_leaf(ls_space *space)
 
 void ls__space_skip_leaf(ls_space *space)
 {
+    leaf_done(space, false);
     ls__exchange_leaf(space->exchange);
     ls__exchange_leaf_done(space->exchange, false, 1);
 }
@@ -62,10 +72,15 @@ void ls_space_add(ls_space *space, const float *grads, double weight)
 {
     if (!space || ls__run_over(space->run) || !expects(space, weight, "ls_space_add")) return;
     if (!grads) grads = space->grads;
-    memcpy(space->leaf, grads, (size_t)space->count * sizeof(float));
     space->added = weight > 0;
     space->leaf_weight = weight;
     space->leaf_factor = (float)weight;
+    if (!space->resident) {
+        memcpy(space->leaf, grads, (size_t)space->count * sizeof(float));
+    } else if (space->added) {
+        ls_status status = space->table->set(space->resident, grads, space->leaf_factor);
+        if (status != LS_OK) ls__run_fail(space->run, status);
+    }
 }
 
 float *ls__space_leaf(ls_space *space)
@@ -81,8 +96,14 @@ void ls__space_leaf_done(ls_space *space, double weight)
     space->leaf_factor = 1;
 }
 
+/* Of a device's parameters there is a copy from here on after every step. */
 float *ls_space_values(ls_space *space)
 {
+    if (space->resident && !space->exposed) {
+        space->exposed = true;
+        ls_status status = ls__space_get(space, false, true);
+        if (status != LS_OK) ls__run_fail(space->run, status);
+    }
     return space->values ? space->values : space->params;
 }
 

@@ -90,7 +90,7 @@ static void commit(ls_run *run, const ls__agreement *a)
     space->updates = run->updates;
     space->statistic_scale = 1.0f / (float)run->step_samples;
     int64_t began = ls__spent_begin(run);
-    ls__exchange_commit(space->exchange, empty ? 0 : gradient_scale(run, a), empty);
+    ls__space_commit(space, empty ? 0 : gradient_scale(run, a), empty, false);
     ls__spent_end(run, LS__SPENT_OPTIMIZER, began);
     space->waited = false;
     if (!empty) run->updates++;
@@ -144,7 +144,7 @@ static bool agree(ls_run *run, ls__agreement *a)
         return false;
     }
     if (a->word & LS__WORD_ERROR) {
-        ls__exchange_commit(run->space->exchange, 0, true);
+        ls__space_commit(run->space, 0, true, true);
         run->space->waited = false;
         ls__run_meet(run);
         return false;
@@ -166,11 +166,11 @@ void ls_space_step(ls_space *space)
     finish_leaves(run);
     send_loose(run);
     ls__agreement a;
-    if (!agree(run, &a)) return;
+    if (!agree(run, &a) || !ls__space_norm(space, &a)) return;
     double value;
     const char *bad = diverged(&a, run->settings.options.clip_norm > 0, &value);
     if (bad) {
-        ls__exchange_commit(space->exchange, 0, true);
+        ls__space_commit(space, 0, true, false);
         space->waited = false;
         fail_diverged(run, bad, value);
         return;

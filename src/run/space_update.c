@@ -29,22 +29,12 @@ static int64_t state_begin(const ls_space *space, int64_t offset)
 
 enum { STATES_MAX = 8 };
 
-static void update_piece(const ls_space *space, int segment, int64_t offset, int64_t count,
-                         float *param, const float *grad, float scale)
+ls_slice ls__space_slice(const ls_space *space, int segment, float scale)
 {
-    const ls__space_tensor *tensor = &space->tensors[segment];
     const ls__param_settings *rule = &space->rules[segment];
     const ls_run_options *options = ls__run_options(space->run);
-    float *state[STATES_MAX];
-    int64_t begin = space->nstates ? state_begin(space, offset) : 0;
-    for (int i = 0; i < space->nstates; i++) state[i] = space->states[i] + begin;
-    bool whole = space->kind->whole_tensors;
-    ls_slice slice = {
-        .param = param,
-        .grad = grad,
+    return (ls_slice) {
         .grad_scale = scale,
-        .state = state,
-        .count = count,
         .step = space->updates + 1,
         .lr = space->lr * rule->lr_scale,
         .weight_decay = rule->weight_decay,
@@ -52,10 +42,25 @@ static void update_piece(const ls_space *space, int segment, int64_t offset, int
         .beta1 = options->optimizer.beta1,
         .beta2 = options->optimizer.beta2,
         .config = options->optimizer.config,
-        .name = whole ? tensor->name : NULL,
-        .shape = whole ? tensor->shape : NULL,
-        .rank = whole ? tensor->rank : 0,
     };
+}
+
+static void update_piece(const ls_space *space, int segment, int64_t offset, int64_t count,
+                         float *param, const float *grad, float scale)
+{
+    const ls__space_tensor *tensor = &space->tensors[segment];
+    float *state[STATES_MAX];
+    int64_t begin = space->nstates ? state_begin(space, offset) : 0;
+    for (int i = 0; i < space->nstates; i++) state[i] = space->states[i] + begin;
+    bool whole = space->kind->whole_tensors;
+    ls_slice slice = ls__space_slice(space, segment, scale);
+    slice.param = param;
+    slice.grad = grad;
+    slice.state = state;
+    slice.count = count;
+    slice.name = whole ? tensor->name : NULL;
+    slice.shape = whole ? tensor->shape : NULL;
+    slice.rank = whole ? tensor->rank : 0;
     space->kind->update(&slice);
 }
 

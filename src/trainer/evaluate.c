@@ -14,6 +14,7 @@ typedef struct evaluation {
     ls_model *model;
     ls_dataset *data;
     const float *params;
+    ls__resident *resident;
     const char *stage;
     ls__chunks chunks;
     const ls__graph_result *results; /* of some build: names and metrics are the same in all */
@@ -51,7 +52,11 @@ static ls_status evaluate_chunk(evaluation *e, int64_t own, const ls__loader_bat
     const ls__graph_result *results;
     LS_TRY(ls__model_build(e->model, LS_STAGE_EVALUATE, batch->count, e->data, true, &built));
     ls_batch b = { batch->count, batch->samples, batch->fields, batch->begin };
-    ls__model_call call = { .params = e->params, .batch = &b, .data = e->data, .stage = e->stage };
+    ls__model_call call = { .params = e->params,
+                            .resident = e->resident,
+                            .batch = &b,
+                            .data = e->data,
+                            .stage = e->stage };
     LS_TRY(ls__model_run(e->model, built, &call, &context));
     int n = ls__graph_results(built->graph, &results);
     if (n != e->nresults)
@@ -112,9 +117,12 @@ static ls_status gather(evaluation *e, ls_values *out, ls_mode *modes)
 }
 
 ls_status ls__model_evaluate(ls_model *model, ls_dataset *data, const float *params,
-                             const char *stage, ls_values *out, ls_mode *modes)
+                             ls__resident *resident, const char *stage, ls_values *out,
+                             ls_mode *modes)
 {
-    evaluation e = { .model = model, .data = data, .params = params, .stage = stage };
+    evaluation e = {
+        .model = model, .data = data, .params = params, .resident = resident, .stage = stage
+    };
     int64_t length = ls_dataset_length(data);
     *out = (ls_values) { 0 };
     e.chunks = ls__chunks_of(length, ls_world_rank(model->world), ls_world_size(model->world));
@@ -137,7 +145,7 @@ ls_status ls_evaluate(ls_model *model, ls_dataset *data, ls_values *out)
 {
     if (!model || !data || !out)
         return ls_fail(LS_ERR_ARG, "ls_evaluate: a model, data and values are needed");
-    return ls__model_evaluate(model, data, NULL, "evaluation", out, NULL);
+    return ls__model_evaluate(model, data, NULL, NULL, "evaluation", out, NULL);
 }
 
 ls_status ls__model_names(ls_model *model, ls_stage stage, const ls_dataset *data, ls_values *names,

@@ -93,8 +93,8 @@ static void validate(fit *f)
     ls_mode modes[LS_VALUES_MAX];
     double began = ls__run_pause_begin(f->run);
     ls__model_at_step(f->model, ls_run_step(f->run));
-    ls_status status =
-        ls__model_evaluate(f->model, f->val, ls__space_params(f->space), "val", &values, modes);
+    ls_status status = ls__model_evaluate(f->model, f->val, ls__space_params(f->space),
+                                          ls__space_resident(f->space), "val", &values, modes);
     ls__run_pause_end(f->run, began);
     if (status != LS_OK)
         ls__run_fail_shared(f->run, status);

@@ -29,6 +29,7 @@ static ls_status compute(ls_model *model, ls_space *space, const ls_batch *batch
     ls__model_call call = {
         .params = ls__space_params(space),
         .halves = ls__space_halves(space),
+        .resident = ls__space_resident(space),
         .grads = ls__space_leaf(space),
         .batch = batch,
         .seed = ls__run_options(run)->seed,

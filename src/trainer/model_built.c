@@ -181,6 +181,7 @@ ls_status ls__model_run(ls_model *model, ls__built *built, const ls__model_call 
         .params = call->params,
         .params_version = model->params_version,
         .halves = call->halves,
+        .resident = call->resident,
         .grads = call->grads,
         .offsets = built->offsets,
         .fields = call->batch->fields,

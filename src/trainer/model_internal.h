@@ -42,7 +42,7 @@ struct ls_model {
     int ntensors;
     int64_t count;
 
-    float *values; /* (count) the weights between runs; NULL = none yet */
+    float *values;           /* (count) the weights between runs; NULL = none yet */
     uint64_t params_version; /* another one whenever weights may have changed, here or in a space */
     int64_t version_step;    /* of the run, at that moment; -1 = another reason */
     ls__loaded *loaded;
@@ -76,6 +76,7 @@ void ls__model_free_built(ls_model *model);
 typedef struct ls__model_call {
     const float *params;    /* the flat space */
     const uint16_t *halves; /* the same as bf16; NULL = the model is built without */
+    ls__resident *resident; /* or there; then params only stands for it */
     float *grads;           /* training */
     const ls_batch *batch;
     uint64_t seed;
@@ -122,10 +123,11 @@ ls_status ls__model_space(ls_model *model, ls_run *run, ls_space **out); /* [all
 ls_status ls__model_prepare(void *user, ls_run *run, int64_t *activations);
 
 /* --- evaluate.c --- */
-/* [all] Every sample of data once. params: the flat space. out, modes: (LS_VALUES_MAX) values and
+/* [all] Every sample of data once. params: the flat space, or resident where it really is. out, modes: (LS_VALUES_MAX) values and
  * which way is better. stage: for messages. */
 ls_status ls__model_evaluate(ls_model *model, ls_dataset *data, const float *params,
-                             const char *stage, ls_values *out, ls_mode *modes);
+                             ls__resident *resident, const char *stage, ls_values *out,
+                             ls_mode *modes);
 /* What an evaluation (or a training, without metrics of their own state) will report. */
 ls_status ls__model_names(ls_model *model, ls_stage stage, const ls_dataset *data, ls_values *names,
                           ls_mode *modes);

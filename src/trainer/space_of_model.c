@@ -50,6 +50,7 @@ ls_status ls__model_space(ls_model *model, ls_run *run, ls_space **out)
         .user = model,
         .halves = model->halves,
         .parallel = model->backend->parallel,
+        .resident = model->backend->resident,
     };
     ls__run_with_model(run, &(ls__run_model) { .user = model, .prepare = ls__model_prepare });
     return ls__space_create_described(run, &description, out);

@@ -1,0 +1,459 @@
+/* Training state on the device: made, filled, copied back.
+ *
+ * All memory is taken here, before the first step. Every rank has all parameters, since every rank
+ * computes with them; the optimizer's state and what is summed are divided. */
+#include "backend/cuda/cuda_resident.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "backend/cuda/kernel_elementwise.h"
+#include "backend/cuda/vendor_collective.h"
+
+enum { MARGIN = 16 }; /* elements: what lies side by side begins at multiples of it */
+
+static int64_t round_up(int64_t n)
+{
+    return (n + MARGIN - 1) / MARGIN * MARGIN;
+}
+
+/* --- who owns what --- */
+
+/* Buckets are numbered from 0 on without gaps. */
+static int bucket_of(const ls__resident_options *o, int segment)
+{
+    return o->segments[segment].bucket - o->segments[0].bucket;
+}
+
+static ls_status find_slices(ls__resident *r, const ls__resident_options *o)
+{
+    r->nbuckets = bucket_of(o, o->nsegments - 1) + 1;
+    size_t n = (size_t)r->nbuckets;
+    r->slices = ls__alloc(n * (size_t)r->size, sizeof *r->slices);
+    r->bucket_packed = ls__alloc(n, sizeof *r->bucket_packed);
+    r->range_packed = ls__alloc((size_t)r->nranges + 1, sizeof *r->range_packed);
+    if (!r->slices || !r->bucket_packed || !r->range_packed) return LS_ERR_MEMORY;
+    cuda_slice *own = r->slices + (size_t)r->rank * n;
+    for (int i = 0; i < r->nranges; i++) {
+        cuda_slice *s = &own[bucket_of(o, r->ranges[i].segment)];
+        if (s->end == 0) s->begin = r->ranges[i].offset;
+        s->end = r->ranges[i].offset + r->ranges[i].count;
+    }
+    r->packed = MARGIN; /* 0 says that a source is not packed */
+    for (int b = 0; b < r->nbuckets; b++) {
+        r->bucket_packed[b] = r->packed;
+        r->packed += round_up(own[b].end - own[b].begin);
+    }
+    for (int i = 0; i < r->nranges; i++) {
+        int b = bucket_of(o, r->ranges[i].segment);
+        r->range_packed[i] = r->bucket_packed[b] + r->ranges[i].offset - own[b].begin;
+    }
+    return LS_OK;
+}
+
+static int64_t blocks_of(int64_t count)
+{
+    return (count + LS__BLOCK - 1) / LS__BLOCK;
+}
+
+static void fill_owned(ls__resident *r, const ls__resident_options *o, cuda_owned *list)
+{
+    int64_t first = 0, n = 0; /* block of the whole space, of the owned ones */
+    int segment = 0;
+    for (int i = 0; i < r->nranges; i++) {
+        const ls__range *range = &r->ranges[i];
+        for (; segment < range->segment; segment++) first += blocks_of(o->segments[segment].count);
+        int64_t number = first + (range->offset - o->segments[segment].offset) / LS__BLOCK;
+        for (int64_t at = 0; at < range->count; at += LS__BLOCK, n++, number++) {
+            int64_t left = range->count - at;
+            list[n] = (cuda_owned) { .at = range->offset + at,
+                                     .packed = r->range_packed[i] + at,
+                                     .count = (int32_t)(left < LS__BLOCK ? left : LS__BLOCK),
+                                     .segment = segment };
+            r->owned_numbers[n] = number;
+        }
+    }
+}
+
+/* --- memory --- */
+
+static ls_status take(ls__resident *r, int64_t elements, size_t each, const char *what, void *out)
+{
+    void *data;
+    LS_TRY(ls__cuda_allocate(r->device, (size_t)elements * each, what, &data));
+    memcpy(out, &data, sizeof data);
+    return LS_OK;
+}
+
+static ls_status take_floats(ls__resident *r, float **list, int n, int64_t count, const char *what)
+{
+    for (int i = 0; i < n; i++) LS_TRY(take(r, count, sizeof(float), what, &list[i]));
+    return LS_OK;
+}
+
+/* Of all other ranks together. */
+static int most_sources(const ls__resident *r)
+{
+    int n = 0;
+    for (int p = 0; p < r->size; p++)
+        if (p != r->rank) n += ls__cuda_subtrees_most(r->micro_batches, p, r->size) + 1;
+    return n;
+}
+
+static ls_status take_space(ls__resident *r)
+{
+    r->nbuffers = ls__cuda_subtrees_most(r->micro_batches, r->rank, r->size);
+    r->ninbox = most_sources(r);
+    r->buffers = ls__alloc((size_t)r->nbuffers + 1, sizeof *r->buffers);
+    r->inbox = ls__alloc((size_t)r->ninbox + 1, sizeof *r->inbox);
+    if (!r->buffers || !r->inbox) return LS_ERR_MEMORY;
+    LS_TRY(take(r, r->count, sizeof(float), "parameters", &r->params));
+    if (r->halves_kept)
+        LS_TRY(take(r, r->count, sizeof(uint16_t), "parameters in bf16", &r->halves));
+    LS_TRY(take(r, r->count, sizeof(float), "gradients", &r->leaf));
+    LS_TRY(take_floats(r, r->buffers, r->nbuffers, r->count, "gradients of micro-batches"));
+    LS_TRY(take_floats(r, r->states, r->nstates, r->packed, "the optimizer's state"));
+    return take_floats(r, r->inbox, r->ninbox, r->packed, "other ranks' gradients");
+}
+
+static ls_status take_pinned(size_t nbytes, void *out)
+{
+    void *data;
+    LS_CUDA_TRY(cudaHostAlloc(&data, nbytes ? nbytes : 1, cudaHostAllocDefault),
+                "pinning memory for a step's numbers");
+    memcpy(out, &data, sizeof data);
+    return LS_OK;
+}
+
+static ls_status take_tables(ls__resident *r, const ls__resident_options *o)
+{
+    size_t sources = (size_t)r->ninbox + CUDA_SOURCES_MAX;
+    r->operations_at = sources * sizeof(cuda_tree_source);
+    r->program_bytes = r->operations_at + sources * sizeof(cuda_tree_op);
+    for (int i = 0; i < r->nranges; i++) r->nowned += blocks_of(r->ranges[i].count);
+    r->owned_numbers = ls__alloc((size_t)r->nowned + 1, sizeof *r->owned_numbers);
+    r->leaves = ls__alloc(sources, sizeof *r->leaves);
+    if (!r->owned_numbers || !r->leaves) return LS_ERR_MEMORY;
+    LS_TRY(ls__tree_create((int)sources, &r->tree));
+    const char *what = "tables of the optimizer";
+    LS_TRY(take(r, r->nowned, sizeof *r->owned, what, &r->owned));
+    LS_TRY(take(r, r->nowned, sizeof *r->norms, what, &r->norms));
+    LS_TRY(take(r, r->nsegments, sizeof *r->steps, what, &r->steps));
+    LS_TRY(take(r, (int64_t)r->program_bytes, 1, what, &r->program));
+    LS_TRY(take_pinned((size_t)r->nsegments * sizeof *r->host_steps, &r->host_steps));
+    LS_TRY(take_pinned((size_t)r->nowned * sizeof *r->host_norms, &r->host_norms));
+    LS_TRY(take_pinned(r->program_bytes, &r->host_program));
+    cuda_owned *list = ls__alloc((size_t)r->nowned + 1, sizeof *list);
+    if (!list) return LS_ERR_MEMORY;
+    fill_owned(r, o, list);
+    ls_status status =
+        ls__cuda_upload(r->device, r->owned, list, (size_t)r->nowned * sizeof *list);
+    ls__free(list);
+    return status;
+}
+
+/* Gaps between tensors are read by merges: nothing is to be made of what lay there before. */
+static ls_status clear(ls__resident *r)
+{
+    size_t flat = (size_t)r->count * sizeof(float), own = (size_t)r->packed * sizeof(float);
+    cudaStream_t stream = r->device->stream;
+    LS_CUDA_TRY(cudaMemsetAsync(r->leaf, 0, flat, stream), "clearing gradients");
+    for (int i = 0; i < r->nbuffers; i++)
+        LS_CUDA_TRY(cudaMemsetAsync(r->buffers[i], 0, flat, stream), "clearing gradients");
+    for (int i = 0; i < r->ninbox; i++)
+        LS_CUDA_TRY(cudaMemsetAsync(r->inbox[i], 0, own, stream), "clearing gradients");
+    for (int i = 0; i < r->nstates; i++)
+        LS_CUDA_TRY(cudaMemsetAsync(r->states[i], 0, own, stream), "clearing states");
+    return LS_OK;
+}
+
+static ls_status make_streams(ls__resident *r)
+{
+    LS_CUDA_TRY(cudaStreamCreateWithFlags(&r->stream, cudaStreamNonBlocking), "making a stream");
+    LS_CUDA_TRY(cudaEventCreateWithFlags(&r->computed, cudaEventDisableTiming), "making an event");
+    LS_CUDA_TRY(cudaEventCreateWithFlags(&r->committed, cudaEventDisableTiming), "making an event");
+    return LS_OK;
+}
+
+/* --- begin and end --- */
+
+static void free_device(ls__resident *r)
+{
+    void *const single[] = { r->params, r->leaf,  r->halves, r->states[0], r->states[1],
+                             r->owned,  r->norms, r->steps,  r->program };
+    for (size_t i = 0; i < sizeof single / sizeof single[0]; i++)
+        if (single[i]) cudaFree(single[i]);
+    for (int i = 0; r->buffers && i < r->nbuffers; i++)
+        if (r->buffers[i]) cudaFree(r->buffers[i]);
+    for (int i = 0; r->inbox && i < r->ninbox; i++)
+        if (r->inbox[i]) cudaFree(r->inbox[i]);
+    void *const pinned[] = { r->host_steps, r->host_norms, r->host_program };
+    for (size_t i = 0; i < sizeof pinned / sizeof pinned[0]; i++)
+        if (pinned[i]) cudaFreeHost(pinned[i]);
+    if (r->computed) cudaEventDestroy(r->computed);
+    if (r->committed) cudaEventDestroy(r->committed);
+    if (r->stream) cudaStreamDestroy(r->stream);
+}
+
+static void free_resident(ls__resident *r)
+{
+    free_device(r);
+    ls__tree_destroy(r->tree);
+    ls__free(r->leaves);
+    ls__free(r->ranges);
+    ls__free(r->range_packed);
+    ls__free(r->slices);
+    ls__free(r->bucket_packed);
+    ls__free(r->owned_numbers);
+    ls__free(r->buffers);
+    ls__free(r->inbox);
+    ls__free(r);
+}
+
+static ls_status build(ls__resident *r, const ls__resident_options *o)
+{
+    r->ranges = ls__alloc((size_t)o->nranges + 1, sizeof *r->ranges);
+    if (!r->ranges) return LS_ERR_MEMORY;
+    memcpy(r->ranges, o->ranges, (size_t)o->nranges * sizeof *r->ranges);
+    if (o->nstates > CUDA_STATES_MAX || o->micro_batches > CUDA_LEAVES_MAX)
+        return ls_fail(LS_ERR_ARG, "%d states, %d micro-batches", o->nstates, o->micro_batches);
+    LS_TRY(find_slices(r, o));
+    LS_TRY(make_streams(r));
+    LS_TRY(take_space(r));
+    LS_TRY(take_tables(r, o));
+    return clear(r);
+}
+
+/* The slowest part of an exchange is the largest: a bucket with all that its peers own of it. */
+static size_t most_sent(const ls__resident *r)
+{
+    int64_t most = r->packed;
+    int sources = ls__cuda_subtrees_most(r->micro_batches, r->rank, r->size) + 1;
+    for (int b = 0; b < r->nbuckets; b++) {
+        int64_t n = 0;
+        for (int p = 0; p < r->size; p++) {
+            const cuda_slice *s = &r->slices[p * r->nbuckets + b];
+            n += (s->end - s->begin) * sources;
+        }
+        if (n > most) most = n;
+    }
+    return (size_t)most * sizeof(float) * 2;
+}
+
+/* Everybody takes part, also a rank that could not build its own. */
+static ls_status connect(ls__resident *r, ls_status status, const ls__resident_options *o)
+{
+    if (r->size == 1) return status;
+    uint8_t failed = status != LS_OK, any = 0;
+    LS_TRY(ls_comm_all_reduce(r->comm, &failed, &any, 1, LS_DTYPE_U8, LS_REDUCE_MAX));
+    if (status != LS_OK) return status;
+    if (any) return ls_fail(LS_ERR_PEER, "another rank could not take memory of its device");
+    LS_TRY(ls_comm_all_gather(r->comm, r->slices + (size_t)r->rank * (size_t)r->nbuckets, r->slices,
+                              2 * r->nbuckets, LS_DTYPE_I64));
+    cuda_collective_options options = { .comm = r->comm,
+                                        .device = r->device->index,
+                                        .most_bytes = most_sent(r),
+                                        .timeout_ms = o->timeout_ms };
+    return ls__vendor_collective_create(&options, &r->collective);
+}
+
+static ls_status create(cuda_device *d, const ls__resident_options *o, ls__resident **out)
+{
+    ls__resident *r = ls__alloc(1, sizeof *r);
+    if (!r) return LS_ERR_MEMORY;
+    *r = (ls__resident) { .device = d,
+                          .comm = o->comm,
+                          .rank = ls_comm_rank(o->comm),
+                          .size = ls_comm_size(o->comm),
+                          .micro_batches = o->micro_batches,
+                          .count = o->count,
+                          .nsegments = o->nsegments,
+                          .nranges = o->nranges,
+                          .nstates = o->nstates,
+                          .halves_kept = o->halves,
+                          .timeout_ms = o->timeout_ms };
+    ls_status status = ls__cuda_take(d);
+    bool taken = status == LS_OK;
+    if (taken) status = build(r, o);
+    status = connect(r, status, o);
+    if (status == LS_OK) {
+        *out = r;
+        return LS_OK;
+    }
+    cudaStreamSynchronize(d->stream); /* tables may be on their way */
+    free_resident(r);
+    if (taken) ls__cuda_release(d);
+    return status;
+}
+
+static ls_status create_entry(const ls__resident_options *options, ls__resident **out)
+{
+    cuda_device *d = ls__cuda_device();
+    *out = NULL;
+    LS_TRY(ls__cuda_enter(d));
+    ls_status status = create(d, options, out);
+    ls__cuda_leave(d);
+    return status;
+}
+
+static void destroy_entry(ls__resident *r)
+{
+    cuda_device *d = r->device;
+    if (ls__cuda_enter(d) != LS_OK) return;
+    if (r->collective && r->failed != LS_OK) ls__vendor_collective_abort(r->collective);
+    cudaStreamSynchronize(d->stream);
+    cudaStreamSynchronize(r->stream);
+    ls__vendor_collective_destroy(r->collective);
+    free_resident(r);
+    ls__cuda_release(d);
+    ls__cuda_leave(d);
+}
+
+static bool available(int size)
+{
+    return ls__cuda_device()->keeps && (size == 1 || ls__vendor_collective_available());
+}
+
+static int64_t device_bytes(const ls__resident *r)
+{
+    int64_t flat = r->count * (int64_t)sizeof(float), own = r->packed * (int64_t)sizeof(float);
+    return flat * (2 + r->nbuffers) + (r->halves ? flat / 2 : 0) + own * (r->nstates + r->ninbox);
+}
+
+/* --- order, and waiting --- */
+
+ls_status ls__cuda_resident_before(ls__resident *r)
+{
+    if (r->pending)
+        LS_CUDA_TRY(cudaStreamWaitEvent(r->device->stream, r->committed, 0),
+                    "waiting for an update");
+    r->pending = false;
+    return LS_OK;
+}
+
+/* An exchange may wait for a rank that never comes: then the stream is not waited for blindly. */
+ls_status ls__cuda_resident_settle(ls__resident *r, cudaStream_t stream, const char *what)
+{
+    const struct timespec pause = { 0, 20000 };
+    if (r->failed != LS_OK) return ls_fail(r->failed, "the device's exchange has failed before");
+    for (int tries = 0; r->collective; tries++) {
+        cudaError_t error = cudaStreamQuery(stream);
+        if (error == cudaSuccess) break;
+        if (error != cudaErrorNotReady) {
+            r->failed = LS_ERR_INTERNAL;
+            ls__vendor_collective_abort(r->collective);
+            return ls__cuda_fail(error, what);
+        }
+        cudaGetLastError();
+        if (tries < 1000) continue;
+        if (tries % 16 == 0 && (r->failed = ls__vendor_collective_check(r->collective)) != LS_OK)
+            return r->failed;
+        nanosleep(&pause, NULL);
+    }
+    LS_CUDA_TRY(cudaStreamSynchronize(stream), what);
+    if (r->collective && (r->failed = ls__vendor_collective_check(r->collective)) != LS_OK)
+        return r->failed;
+    return LS_OK;
+}
+
+/* --- copies --- */
+
+/* Pieces of what this rank owns: of the parameters (states 0), or of state i - 1. */
+static int owned_pieces(const ls__resident *r, float *host, float *device, bool packed,
+                        cuda_piece *out)
+{
+    int64_t at = 0;
+    for (int i = 0; i < r->nranges; i++) {
+        const ls__range *range = &r->ranges[i];
+        out[i] = packed ? (cuda_piece) { host + at, device + r->range_packed[i], range->count }
+                        : (cuda_piece) { host + range->offset, device + range->offset,
+                                         range->count };
+        at += range->count;
+    }
+    return r->nranges;
+}
+
+static ls_status put(ls__resident *r, const float *params, float *const *states, cuda_piece *pieces)
+{
+    cuda_device *d = r->device;
+    LS_TRY(ls__cuda_resident_before(r));
+    LS_TRY(ls__cuda_upload(d, r->params, params, (size_t)r->count * sizeof *params));
+    if (r->halves)
+        ls__cuda_launch_convert(d->stream, r->count, r->params, false, r->halves, true);
+    LS_CUDA_TRY(cudaGetLastError(), "rounding parameters");
+    for (int i = 0; i < r->nstates; i++) {
+        if (states)
+            LS_TRY(ls__cuda_pieces_up(
+                d, pieces, owned_pieces(r, states[i], r->states[i], true, pieces)));
+        else
+            LS_CUDA_TRY(cudaMemsetAsync(r->states[i], 0, (size_t)r->packed * sizeof(float),
+                                        d->stream),
+                        "clearing states");
+    }
+    return LS_OK;
+}
+
+static ls_status get(ls__resident *r, float *params, float *const *states, bool whole,
+                     cuda_piece *pieces)
+{
+    cuda_device *d = r->device;
+    cuda_piece all = { params, r->params, r->count };
+    LS_TRY(ls__cuda_resident_before(r));
+    LS_TRY(ls__cuda_resident_settle(r, d->stream, "updating parameters"));
+    if (whole)
+        LS_TRY(ls__cuda_pieces_down(d, &all, 1));
+    else
+        LS_TRY(ls__cuda_pieces_down(d, pieces, owned_pieces(r, params, r->params, false, pieces)));
+    for (int i = 0; states && i < r->nstates; i++)
+        LS_TRY(ls__cuda_pieces_down(d, pieces,
+                                    owned_pieces(r, states[i], r->states[i], true, pieces)));
+    return LS_OK;
+}
+
+/* One of put and get: with room for the pieces. */
+static ls_status copy(ls__resident *r, float *params, float *const *states, bool whole, bool up)
+{
+    cuda_piece *pieces = ls__alloc((size_t)r->nranges + 1, sizeof *pieces);
+    if (!pieces) return LS_ERR_MEMORY;
+    ls_status status = ls__cuda_enter(r->device);
+    if (status == LS_OK) {
+        status = up ? put(r, params, states, pieces) : get(r, params, states, whole, pieces);
+        ls__cuda_leave(r->device);
+    }
+    ls__free(pieces);
+    return status;
+}
+
+static ls_status put_entry(ls__resident *r, const float *params, float *const *states)
+{
+    return copy(r, (float *)(uintptr_t)params, states, false, true); /* only read */
+}
+
+static ls_status get_entry(ls__resident *r, float *params, float *const *states, bool whole)
+{
+    return copy(r, params, states, whole, false);
+}
+
+static ls_status wait_entry(ls__resident *r)
+{
+    LS_TRY(ls__cuda_enter(r->device));
+    ls_status status = ls__cuda_resident_settle(r, r->stream, "updating parameters");
+    ls__cuda_leave(r->device);
+    return status;
+}
+
+const ls__resident_table ls__cuda_resident_table = {
+    .available = available,
+    .create = create_entry,
+    .destroy = destroy_entry,
+    .put = put_entry,
+    .get = get_entry,
+    .begin = ls__cuda_resident_begin,
+    .set = ls__cuda_resident_set,
+    .leaf_done = ls__cuda_resident_leaf_done,
+    .norms = ls__cuda_resident_norms,
+    .commit = ls__cuda_resident_commit,
+    .drop = ls__cuda_resident_drop,
+    .wait = wait_entry,
+    .nbytes = device_bytes,
+};

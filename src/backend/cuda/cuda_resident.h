@@ -1,0 +1,132 @@
+/* Training state on the device: memory, and what is in flight.
+ *
+ *     params   (count) f32, whole, on every rank
+ *     halves   (count) the same as bf16, when products read that
+ *     leaf     (count) where graphs put the gradients of the leaf in hand, and later the sum
+ *     buffers  (count) each: finished subtrees that wait for their sibling
+ *     states   (packed) of what this rank owns, side by side
+ *     inbox    (packed) each: what other ranks' subtrees hold of what this rank owns
+ *
+ * Two streams: graphs, and the merging of leaves, run on the device's; everything behind the last
+ * leaf runs on `stream`. It begins behind `computed`, and the next run, which reads parameters and
+ * writes gradients, begins behind `committed`. */
+#ifndef LS_BACKEND_CUDA_RESIDENT_H
+#define LS_BACKEND_CUDA_RESIDENT_H
+
+#include "backend/cuda/cuda_device.h"
+#include "backend/cuda/kernel_resident.h"
+#include "comm/resident.h"
+#include "comm/tree.h"
+
+enum { CUDA_LEAVES_MAX = 4096, CUDA_SOURCES_MAX = 26, CUDA_STATES_MAX = 2 };
+
+/* A finished subtree of one rank, known by any leaf of it. */
+typedef struct cuda_subtree {
+    int leaf;
+    int buffer; /* own ones: of buffers; CUDA_IN_LEAF = where graphs put it */
+} cuda_subtree;
+enum { CUDA_IN_LEAF = -1 };
+
+typedef struct cuda_subtrees {
+    int begin, end; /* the rank's leaves */
+    int next;
+    int n;
+    cuda_subtree list[CUDA_SOURCES_MAX];
+} cuda_subtrees;
+
+/* A stretch of the space that a rank owns of a bucket. */
+typedef struct cuda_slice {
+    int64_t begin, end; /* elements */
+} cuda_slice;
+
+struct ls__resident {
+    cuda_device *device;
+    ls_comm *comm;
+    int rank, size;
+    int micro_batches;
+    int64_t count;
+    int nsegments, nstates;
+    bool halves_kept, deterministic;
+    int timeout_ms;
+
+    ls__range *ranges;
+    int nranges;
+    int64_t *range_packed; /* (nranges) */
+    int64_t packed;        /* elements that this rank owns, with their slices' margins */
+    int nbuckets;
+    cuda_slice *slices;     /* (size, nbuckets) */
+    int64_t *bucket_packed; /* (nbuckets) */
+
+    int64_t nowned; /* blocks */
+    int64_t *owned_numbers; /* (nowned) counted over the whole space */
+
+    /* device memory */
+    float *params, *leaf;
+    uint16_t *halves;
+    float **buffers; /* (nbuffers) */
+    int nbuffers;
+    float *states[CUDA_STATES_MAX];
+    float **inbox; /* (ninbox) */
+    int ninbox;
+    cuda_owned *owned;     /* (nowned) */
+    double *norms;         /* (nowned) */
+    ls__rule_step *steps;  /* (nsegments) */
+    char *program;         /* sources and operations of a step's tree */
+    size_t program_bytes, operations_at;
+
+    /* pinned */
+    ls__rule_step *host_steps;
+    double *host_norms;
+    char *host_program;
+
+    cudaStream_t stream;
+    cudaEvent_t computed, committed;
+    bool pending; /* the next run has to wait for committed */
+
+    /* the step in hand */
+    bool present[CUDA_LEAVES_MAX];
+    cuda_subtrees own;
+    uint32_t used; /* buffers, bit by bit */
+    bool summed;
+    const float *sum; /* flat; owned blocks of it */
+    ls__tree *tree;
+    int *leaves; /* of all sources, for the tree */
+    struct cuda_collective *collective; /* NULL for one rank */
+    ls_status failed; /* nothing more can be done with it */
+};
+
+extern const ls__resident_table ls__cuda_resident_table;
+
+/* --- cuda_resident.c --- */
+/* For runs: what they begin behind; waiting for a stream that an exchange may hold up. */
+ls_status ls__cuda_resident_before(ls__resident *r);
+ls_status ls__cuda_resident_settle(ls__resident *r, cudaStream_t stream, const char *what);
+
+/* --- cuda_resident_step.c --- */
+void ls__cuda_resident_begin(ls__resident *r, const bool *present);
+ls_status ls__cuda_resident_set(ls__resident *r, const float *grads, float factor);
+ls_status ls__cuda_resident_leaf_done(ls__resident *r, bool added);
+ls_status ls__cuda_resident_norms(ls__resident *r, double *norms);
+ls_status ls__cuda_resident_commit(ls__resident *r, const ls__rule_step *steps);
+void ls__cuda_resident_drop(ls__resident *r, bool broken);
+
+/* --- cuda_subtrees.c --- */
+void ls__cuda_subtrees_begin(cuda_subtrees *s, int micro_batches, int rank, int size);
+/* Whether the last two are siblings, and nothing of their parent is missing or to come. */
+bool ls__cuda_subtrees_mergeable(const cuda_subtrees *s, int micro_batches);
+/* What a rank will have when its leaves are done. */
+void ls__cuda_subtrees_of(cuda_subtrees *s, int micro_batches, int rank, int size,
+                          const bool *present);
+/* The most that a rank keeps beside the leaf in hand. */
+int ls__cuda_subtrees_most(int micro_batches, int rank, int size);
+
+/* --- cuda_resident_copy.c --- */
+/* Of many pieces through the staging blocks, on the device's stream. */
+typedef struct cuda_piece {
+    float *host, *device;
+    int64_t count;
+} cuda_piece;
+ls_status ls__cuda_pieces_up(cuda_device *d, const cuda_piece *pieces, int n);
+ls_status ls__cuda_pieces_down(cuda_device *d, const cuda_piece *pieces, int n);
+
+#endif
