@@ -56,7 +56,8 @@ static ls_status take_schedule(const char *label, const char *name, ls_run_optio
 static ls_status take_precision(const char *label, const char *name, ls_run_options *out)
 {
     if (ls__precision_parse(name, &out->precision)) return LS_OK;
-    return ls_fail(LS_ERR_CONFIG, "%s: no such precision; there are 32, tf32 and bf16-mixed", label);
+    return ls_fail(LS_ERR_CONFIG, "%s: no such precision; there are 32, tf32 and bf16-mixed",
+                   label);
 }
 
 /* Overwrites the row's value with the command line's, if it says one. */

@@ -233,10 +233,10 @@ static void buckets_end_between_layers(void **state)
     int buckets[8];
     for (int i = 0; i < 8; i++)
         t[i] = (ls__space_tensor) { .rank = 1, .shape = { counts[i] }, .depth = i / 2 };
-    ls__space_buckets(t, 8, buckets);
+    ls__space_buckets(t, 8, false, buckets);
     const int expected[] = { 0, 0, 0, 0, 1, 1, 2, 2 };
     for (int i = 0; i < 8; i++) assert_int_equal(buckets[i], expected[i]);
-    ls__space_buckets(t, 1, buckets);
+    ls__space_buckets(t, 1, false, buckets);
     assert_int_equal(buckets[0], 0);
 }
 

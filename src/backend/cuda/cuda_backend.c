@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "backend/cuda/cuda_executable.h"
+#include "backend/cuda/cuda_resident.h"
 
 /* Of every GPU from compute capability 8.0 on, and older ones are refused. */
 static bool has_tensor_cores(void)
@@ -29,5 +30,6 @@ const ls__backend ls__backend_table = {
     .multiplies_bf16 = has_tensor_cores,
     .multiplies_tf32 = has_tensor_cores,
     .parallel = ls__parallel_serial,
+    .resident = &ls__cuda_resident_table,
     .description = ls__cuda_description_text,
 };

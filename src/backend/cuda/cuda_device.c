@@ -115,6 +115,8 @@ ls_status ls__cuda_open(int threads, int index)
     device.apart = memory && strcmp(memory, "apart") == 0;
     const char *capture = getenv("LOCKSTEP_GPU_CAPTURE");
     device.captures = !capture || strcmp(capture, "off") != 0;
+    const char *state = getenv("LOCKSTEP_GPU_STATE");
+    device.keeps = !state || strcmp(state, "host") != 0;
     LS_TRY(choose_device(index));
     LS_TRY(describe());
     LS_CUDA_TRY(cudaStreamCreateWithFlags(&device.stream, cudaStreamNonBlocking),

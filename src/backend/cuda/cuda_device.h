@@ -34,6 +34,7 @@ typedef struct cuda_device {
     int threads; /* of the host */
     bool opened;
     bool captures; /* steps become graphs */
+    bool keeps;    /* training state, where a run's optimizer allows */
     bool apart; /* each tensor in memory of its own, for tests: kernels that leave it are caught */
     cudaStream_t stream;
     int executables;

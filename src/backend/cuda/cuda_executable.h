@@ -71,9 +71,12 @@ struct ls__executable {
     cuda_values *values;      /* on the device */
     cuda_values *host_values; /* pinned: [0] goes there, [1] comes back */
 
-    uint64_t generation;     /* of the device's blocks at the last bind; 0 = never */
-    int64_t *offsets;        /* (nparams) at the last bind */
-    int64_t extent;          /* floats of the flat space up to the last parameter's end */
+    uint64_t generation; /* of the device's blocks at the last bind; 0 = never */
+    int64_t *offsets;    /* (nparams) at the last bind */
+    float *base, *grads; /* the flat spaces on the device at the last bind */
+    uint16_t *halves;    /* NULL = there is no copy in bf16 */
+    void **peeked;       /* (ntensors) copies for read, of what is on the device only; or NULL */
+    int64_t extent;      /* floats of the flat space up to the last parameter's end */
     cuda_stretch *stretches; /* (nstretches) the gradients that are computed, by place */
     int nstretches;
 

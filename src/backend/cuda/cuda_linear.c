@@ -81,6 +81,10 @@ static ls_status run(const cuda_call *call)
     for (int i = 0; i < 2; i++) {
         factor[i] = call->in[i];
         if (!l.rounds[i]) continue;
+        if (call->half[i]) { /* kept beside it, rounded once a step */
+            factor[i] = call->half[i];
+            continue;
+        }
         ls__cuda_launch_convert(call->stream, ls__cuda_count(node->in[i]), call->in[i], false,
                                 space + l.factor[i], true);
         factor[i] = space + l.factor[i];

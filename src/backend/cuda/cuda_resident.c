@@ -146,8 +146,7 @@ static ls_status take_tables(ls__resident *r, const ls__resident_options *o)
     cuda_owned *list = ls__alloc((size_t)r->nowned + 1, sizeof *list);
     if (!list) return LS_ERR_MEMORY;
     fill_owned(r, o, list);
-    ls_status status =
-        ls__cuda_upload(r->device, r->owned, list, (size_t)r->nowned * sizeof *list);
+    ls_status status = ls__cuda_upload(r->device, r->owned, list, (size_t)r->nowned * sizeof *list);
     ls__free(list);
     return status;
 }
@@ -271,7 +270,8 @@ static ls_status create(cuda_device *d, const ls__resident_options *o, ls__resid
                           .nranges = o->nranges,
                           .nstates = o->nstates,
                           .halves_kept = o->halves,
-                          .timeout_ms = o->timeout_ms };
+                          .timeout_ms = o->timeout_ms,
+                          .settled = true };
     ls_status status = ls__cuda_take(d);
     bool taken = status == LS_OK;
     if (taken) status = build(r, o);
@@ -353,6 +353,7 @@ ls_status ls__cuda_resident_settle(ls__resident *r, cudaStream_t stream, const c
     LS_CUDA_TRY(cudaStreamSynchronize(stream), what);
     if (r->collective && (r->failed = ls__vendor_collective_check(r->collective)) != LS_OK)
         return r->failed;
+    r->settled |= stream == r->stream || !r->pending;
     return LS_OK;
 }
 
@@ -365,9 +366,9 @@ static int owned_pieces(const ls__resident *r, float *host, float *device, bool 
     int64_t at = 0;
     for (int i = 0; i < r->nranges; i++) {
         const ls__range *range = &r->ranges[i];
-        out[i] = packed ? (cuda_piece) { host + at, device + r->range_packed[i], range->count }
-                        : (cuda_piece) { host + range->offset, device + range->offset,
-                                         range->count };
+        out[i] = packed
+                     ? (cuda_piece) { host + at, device + r->range_packed[i], range->count }
+                     : (cuda_piece) { host + range->offset, device + range->offset, range->count };
         at += range->count;
     }
     return r->nranges;
@@ -378,17 +379,16 @@ static ls_status put(ls__resident *r, const float *params, float *const *states,
     cuda_device *d = r->device;
     LS_TRY(ls__cuda_resident_before(r));
     LS_TRY(ls__cuda_upload(d, r->params, params, (size_t)r->count * sizeof *params));
-    if (r->halves)
-        ls__cuda_launch_convert(d->stream, r->count, r->params, false, r->halves, true);
+    if (r->halves) ls__cuda_launch_convert(d->stream, r->count, r->params, false, r->halves, true);
     LS_CUDA_TRY(cudaGetLastError(), "rounding parameters");
     for (int i = 0; i < r->nstates; i++) {
         if (states)
-            LS_TRY(ls__cuda_pieces_up(
-                d, pieces, owned_pieces(r, states[i], r->states[i], true, pieces)));
+            LS_TRY(ls__cuda_pieces_up(d, pieces,
+                                      owned_pieces(r, states[i], r->states[i], true, pieces)));
         else
-            LS_CUDA_TRY(cudaMemsetAsync(r->states[i], 0, (size_t)r->packed * sizeof(float),
-                                        d->stream),
-                        "clearing states");
+            LS_CUDA_TRY(
+                cudaMemsetAsync(r->states[i], 0, (size_t)r->packed * sizeof(float), d->stream),
+                "clearing states");
     }
     return LS_OK;
 }

@@ -46,7 +46,7 @@ struct ls__resident {
     int micro_batches;
     int64_t count;
     int nsegments, nstates;
-    bool halves_kept, deterministic;
+    bool halves_kept;
     int timeout_ms;
 
     ls__range *ranges;
@@ -57,7 +57,7 @@ struct ls__resident {
     cuda_slice *slices;     /* (size, nbuckets) */
     int64_t *bucket_packed; /* (nbuckets) */
 
-    int64_t nowned; /* blocks */
+    int64_t nowned;         /* blocks */
     int64_t *owned_numbers; /* (nowned) counted over the whole space */
 
     /* device memory */
@@ -68,10 +68,10 @@ struct ls__resident {
     float *states[CUDA_STATES_MAX];
     float **inbox; /* (ninbox) */
     int ninbox;
-    cuda_owned *owned;     /* (nowned) */
-    double *norms;         /* (nowned) */
-    ls__rule_step *steps;  /* (nsegments) */
-    char *program;         /* sources and operations of a step's tree */
+    cuda_owned *owned;    /* (nowned) */
+    double *norms;        /* (nowned) */
+    ls__rule_step *steps; /* (nsegments) */
+    char *program;        /* sources and operations of a step's tree */
     size_t program_bytes, operations_at;
 
     /* pinned */
@@ -82,6 +82,7 @@ struct ls__resident {
     cudaStream_t stream;
     cudaEvent_t computed, committed;
     bool pending; /* the next run has to wait for committed */
+    bool settled; /* the host has waited since the last commit */
 
     /* the step in hand */
     bool present[CUDA_LEAVES_MAX];
@@ -90,9 +91,9 @@ struct ls__resident {
     bool summed;
     const float *sum; /* flat; owned blocks of it */
     ls__tree *tree;
-    int *leaves; /* of all sources, for the tree */
+    int *leaves;                        /* of all sources, for the tree */
     struct cuda_collective *collective; /* NULL for one rank */
-    ls_status failed; /* nothing more can be done with it */
+    ls_status failed;                   /* nothing more can be done with it */
 };
 
 extern const ls__resident_table ls__cuda_resident_table;

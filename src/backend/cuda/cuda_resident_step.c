@@ -36,8 +36,7 @@ static void merge(ls__resident *r)
     cuda_subtree *a = &r->own.list[r->own.n - 2], *b = a + 1;
     bool last = r->own.next == r->own.end && b->buffer == CUDA_IN_LEAF;
     cuda_subtree *into = last ? b : a, *from = last ? a : b;
-    ls__cuda_launch_accumulate(r->device->stream, r->count, values_of(r, into),
-                               values_of(r, from));
+    ls__cuda_launch_accumulate(r->device->stream, r->count, values_of(r, into), values_of(r, from));
     give_back(r, from);
     a->buffer = into->buffer;
     r->own.n--;
@@ -64,12 +63,11 @@ static ls_status leaf_done(ls__resident *r, bool added)
     bool present = r->present[r->own.next++];
     if (present && !added) {
         LS_TRY(ls__cuda_resident_before(r));
-        LS_CUDA_TRY(cudaMemsetAsync(r->leaf, 0, (size_t)r->count * sizeof *r->leaf,
-                                    r->device->stream),
-                    "clearing gradients");
+        LS_CUDA_TRY(
+            cudaMemsetAsync(r->leaf, 0, (size_t)r->count * sizeof *r->leaf, r->device->stream),
+            "clearing gradients");
     }
-    if (present)
-        r->own.list[r->own.n++] = (cuda_subtree) { r->own.next - 1, CUDA_IN_LEAF };
+    if (present) r->own.list[r->own.n++] = (cuda_subtree) { r->own.next - 1, CUDA_IN_LEAF };
     while (ls__cuda_subtrees_mergeable(&r->own, r->micro_batches)) merge(r);
     LS_TRY(move_out(r));
     LS_CUDA_TRY(cudaGetLastError(), "adding gradients");
@@ -132,9 +130,8 @@ static void list_sources(ls__resident *r, const cuda_subtrees *all)
     for (int p = 0; p < r->size; p++)
         for (int i = 0; i < all[p].n; i++, n++) {
             r->leaves[n] = all[p].list[i].leaf;
-            sources[n] = p == r->rank
-                             ? (cuda_tree_source) { values_of(r, &r->own.list[i]), 0 }
-                             : (cuda_tree_source) { r->inbox[inbox++], 1 };
+            sources[n] = p == r->rank ? (cuda_tree_source) { values_of(r, &r->own.list[i]), 0 }
+                                      : (cuda_tree_source) { r->inbox[inbox++], 1 };
         }
     ls__tree_build(r->tree, r->leaves, n);
     cuda_tree_op *ops = (cuda_tree_op *)(void *)(r->host_program + r->operations_at);
@@ -163,6 +160,8 @@ static ls_status sum_sources(ls__resident *r)
 static ls_status reduce(ls__resident *r)
 {
     if (r->summed) return LS_OK;
+    /* A rank without leaves has not waited since: what was pinned for the last step may still travel. */
+    if (!r->settled) LS_TRY(ls__cuda_resident_settle(r, r->stream, "updating parameters"));
     cuda_subtrees *all = ls__alloc((size_t)r->size, sizeof *all);
     if (!all) return LS_ERR_MEMORY;
     for (int p = 0; p < r->size; p++)
@@ -171,7 +170,6 @@ static ls_status reduce(ls__resident *r)
     if (error == cudaSuccess) error = cudaStreamWaitEvent(r->stream, r->computed, 0);
     ls_status status = error == cudaSuccess ? LS_OK : ls__cuda_fail(error, "ordering streams");
     if (status == LS_OK && r->size > 1) status = exchange_gradients(r, all);
-    /* What the last step read of the pinned tables has been read: the host has waited since. */
     if (status == LS_OK) list_sources(r, all);
     if (status == LS_OK && r->size == 1 && r->own.n == 1)
         r->sum = values_of(r, &r->own.list[0]);
@@ -209,9 +207,9 @@ static ls_status gather(ls__resident *r)
             const cuda_slice *theirs = &r->slices[p * r->nbuckets + b];
             if (p == r->rank) continue;
             if (own->end > own->begin)
-                list[nsends++] = (cuda_transfer) { p, r->params + own->begin,
-                                                   (size_t)(own->end - own->begin) *
-                                                       sizeof(float) };
+                list[nsends++] =
+                    (cuda_transfer) { p, r->params + own->begin,
+                                      (size_t)(own->end - own->begin) * sizeof(float) };
             if (theirs->end > theirs->begin)
                 list[room + (size_t)nreceives++] =
                     (cuda_transfer) { p, r->params + theirs->begin,
@@ -244,6 +242,7 @@ static ls_status commit(ls__resident *r, const ls__rule_step *steps)
     LS_CUDA_TRY(cudaGetLastError(), "rounding parameters");
     LS_CUDA_TRY(cudaEventRecord(r->committed, r->stream), "recording an event");
     r->pending = true;
+    r->settled = false;
     return LS_OK;
 }
 

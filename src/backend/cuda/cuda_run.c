@@ -1,11 +1,13 @@
 /* A run: the batch and what changed goes to the device, the steps are launched one after another on
  * one stream, results and gradients come back. The host waits once, at the end.
  *
- * Parameters travel only when the caller says that they may have changed: micro-batches of one step
- * and the validation behind it share a copy. */
+ * Where training state is the host's, parameters travel only when the caller says that they may have
+ * changed: micro-batches of one step and the validation behind it share a copy. Where it stays here
+ * (cuda_resident.h) neither they nor gradients travel. */
 #include <string.h>
 
 #include "backend/cuda/cuda_executable.h"
+#include "backend/cuda/cuda_resident.h"
 #include "backend/cuda/kernel_elementwise.h"
 #include "base/clock.h"
 
@@ -14,6 +16,7 @@
 static ls_status upload_params(ls__executable *e, const ls__run_context *context)
 {
     cuda_device *d = ls__cuda_device();
+    if (context->resident) return ls__cuda_resident_before(context->resident);
     bool there = context->params_version && d->params_of == context->params &&
                  d->params_version == context->params_version && d->params_count >= e->extent;
     if (there || e->extent == 0) return LS_OK;
@@ -91,13 +94,37 @@ static ls_status fetch(const ls__executable *e, const cuda_travel *list, int n)
     return LS_OK;
 }
 
-static void zero_missing_gradients(const ls__executable *e, const ls__run_context *context)
+static ls_status zero_missing_gradients(const ls__executable *e, const ls__run_context *context)
 {
-    if (ls__graph_options_of(e->graph)->stage != LS_STAGE_TRAIN) return;
-    for (int i = 0; i < e->nparams; i++)
-        if (!e->params[i].grad)
-            memset(context->grads + context->offsets[i], 0,
-                   (size_t)ls__cuda_count(e->params[i].tensor) * sizeof *context->grads);
+    if (ls__graph_options_of(e->graph)->stage != LS_STAGE_TRAIN) return LS_OK;
+    for (int i = 0; i < e->nparams; i++) {
+        size_t nbytes = (size_t)ls__cuda_count(e->params[i].tensor) * sizeof(float);
+        if (e->params[i].grad) continue;
+        if (context->resident)
+            LS_CUDA_TRY(
+                cudaMemsetAsync(e->grads + e->offsets[i], 0, nbytes, ls__cuda_device()->stream),
+                "clearing gradients");
+        else
+            memset(context->grads + context->offsets[i], 0, nbytes);
+    }
+    return LS_OK;
+}
+
+static ls_status fetch_gradients(ls__executable *e, const ls__run_context *context)
+{
+    cuda_device *d = ls__cuda_device();
+    LS_TRY(zero_missing_gradients(e, context));
+    if (context->resident) return LS_OK;
+    return ls__cuda_download(d, context->grads, (const float *)d->grads.data, e->stretches,
+                             e->nstretches);
+}
+
+static ls_status settle(const ls__run_context *context)
+{
+    cudaStream_t stream = ls__cuda_device()->stream;
+    if (context->resident) return ls__cuda_resident_settle(context->resident, stream, "computing");
+    LS_CUDA_TRY(cudaStreamSynchronize(stream), "computing");
+    return LS_OK;
 }
 
 static ls_status fetch_all(ls__executable *e, const ls__run_context *context)
@@ -108,11 +135,9 @@ static ls_status fetch_all(ls__executable *e, const ls__run_context *context)
     LS_CUDA_TRY(cudaMemcpyAsync(&e->host_values[1], e->values, sizeof *e->values,
                                 cudaMemcpyDeviceToHost, d->stream),
                 "copying a run's values from it");
-    zero_missing_gradients(e, context);
-    LS_TRY(ls__cuda_download(d, context->grads, (const float *)d->grads.data, e->stretches,
-                             e->nstretches));
+    LS_TRY(fetch_gradients(e, context));
     LS_TRY(ls__cuda_mark(e, 2 + e->nsteps));
-    LS_CUDA_TRY(cudaStreamSynchronize(d->stream), "computing");
+    LS_TRY(settle(context));
     for (int i = 0; i < e->nstates; i++)
         memcpy(context->states[e->states[i].tensor->slot], e->pinned + e->states[i].at,
                e->states[i].nbytes);
@@ -166,11 +191,40 @@ static void *host_data(const ls__executable *e, const ls__run_context *context,
     return e->result[root->id] >= 0 ? e->pinned + e->out[e->result[root->id]].at : NULL;
 }
 
+/* Of what stays on the device: the executable's, until it is read again. */
+static ls_status peek(ls__executable *e, const ls_tensor *root, void **out)
+{
+    cuda_device *d = ls__cuda_device();
+    size_t nbytes = ls__cuda_stored_bytes(root);
+    if (!e->peeked) e->peeked = ls__alloc((size_t)e->ntensors, sizeof *e->peeked);
+    if (!e->peeked) return LS_ERR_MEMORY;
+    void **copy = &e->peeked[root->id];
+    if (!*copy) *copy = ls__alloc(1, nbytes);
+    if (!*copy) return LS_ERR_MEMORY;
+    LS_TRY(ls__cuda_enter(d));
+    cudaError_t error =
+        cudaMemcpyAsync(*copy, ls__cuda_at(e, root), nbytes, cudaMemcpyDeviceToHost, d->stream);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(d->stream);
+    ls__cuda_leave(d);
+    *out = *copy;
+    return error == cudaSuccess ? LS_OK : ls__cuda_fail(error, "reading a value of it");
+}
+
+static bool is_kept(const ls__executable *e, const ls__run_context *context, const ls_tensor *root)
+{
+    cuda_space space = e->place[root->id].space;
+    return context->resident && (space == CUDA_PARAM || space == CUDA_GRAD);
+}
+
 ls_status ls__cuda_read(ls__executable *e, const ls__run_context *context, const ls_tensor *tensor,
                         ls_array *out)
 {
     void *data = NULL;
-    if (tensor->id < e->ntensors) data = host_data(e, context, e->tensors[e->root[tensor->id]]);
+    const ls_tensor *root = tensor->id < e->ntensors ? e->tensors[e->root[tensor->id]] : NULL;
+    if (root && is_kept(e, context, root))
+        LS_TRY(peek(e, root, &data));
+    else if (root)
+        data = host_data(e, context, root);
     if (!data) return ls_fail(LS_ERR_ARG, "tensor %d is no result of this graph", tensor->id);
     *out = (ls_array) { .type = tensor->type, .rank = tensor->rank, .data = data };
     memcpy(out->shape, tensor->shape, sizeof out->shape);

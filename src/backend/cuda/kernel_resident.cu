@@ -4,8 +4,8 @@
  * of the flat space, four neighbours a thread at a time. Every element goes through the host's
  * operations in the host's order (src/comm/reduction_kernels.h, src/optim), so results agree to
  * rounding, and how the space is divided among ranks changes no bit. */
-#include "backend/cuda/kernel_resident.h"
 #include "backend/cuda/kernel_device.h"
+#include "backend/cuda/kernel_resident.h"
 
 namespace
 {
