@@ -19,7 +19,7 @@ for inputs, targets in data:
     accelerator.backward(loss)
     optimizer.step()
     optimizer.zero_grad()
-assert len(data) == 8 // accelerator.num_processes, len(data)
+assert len(data) == -(-8 // accelerator.num_processes), len(data)
 sums = accelerator.gather(sum(p.detach().sum() for p in model.parameters()).reshape(1))
 assert torch.equal(sums, sums[0].expand_as(sums)), sums
 if accelerator.is_main_process:

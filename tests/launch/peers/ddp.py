@@ -28,5 +28,6 @@ both = [torch.zeros(()) for _ in range(size)]
 dist.all_gather(both, digest)
 assert all(torch.equal(b, both[0]) for b in both), both
 assert losses[-1] < losses[0] / 4, losses
+dist.barrier()
 dist.destroy_process_group()
 print(f"peer: trained on {size}")

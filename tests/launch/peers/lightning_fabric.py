@@ -1,9 +1,12 @@
-"""Lightning's Fabric with devices="auto"."""
+"""Lightning's Fabric with devices="auto", which means the GPUs of the machine. Of CPUs it means one under every launcher, so here
+as many stand for GPUs as this machine has ranks."""
 import os
 
 import torch
 from lightning.fabric import Fabric
+from lightning.fabric.accelerators import CPUAccelerator
 
+CPUAccelerator.auto_device_count = staticmethod(lambda: int(os.environ["LOCAL_WORLD_SIZE"]))
 fabric = Fabric(accelerator="cpu", devices="auto")
 fabric.launch()
 assert fabric.world_size == int(os.environ["WORLD_SIZE"]), fabric.world_size
@@ -17,7 +20,7 @@ for step in range(5):
     fabric.backward(loss)
     optimizer.step()
     optimizer.zero_grad()
-sums = fabric.all_gather(sum(p.detach().sum() for p in model.parameters()))
+sums = fabric.all_gather(sum(p.detach().sum() for p in model.parameters())).reshape(-1)
 assert torch.equal(sums, sums[0].expand_as(sums)), sums
 if fabric.is_global_zero:
     print(f"peer: trained on {fabric.world_size}")
