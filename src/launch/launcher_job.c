@@ -303,6 +303,7 @@ int ls__launcher_supervise(const ls__launcher_plan *plan, int guardian_fd, const
     int code = ls__exit_code(status);
     if (status == LS_OK) {
         tell_start(&j);
+        ls__mpi_check_program(&j);
         run_job(&j);
         finish_output(&j);
         code = ls__job_tell_end(&j);

@@ -60,7 +60,7 @@ typedef struct ls__launcher_job {
     double warned_at;        /* last warning of silence */
     double idle_cpu_seconds; /* of all ranks at the last look, and when that was */
     double idle_cpu_at;
-    bool told_early;
+    bool told_early, told_mpi, looked_for_mpi;
 
     int ninjected; /* injections that have happened */
 
@@ -108,6 +108,14 @@ typedef struct ls__activity {
     char waits_in[64];  /* where in the kernel; "" = unknown */
 } ls__activity;
 ls__activity ls__activity_of(pid_t pid);
+
+/* --- mpi_program.c --- */
+/* Whether an executable names a library of MPI, and which. */
+bool ls__elf_needs_mpi(int fd, char library[64]);
+/* Warn of an MPI program: before the start, and by what rank 0 has mapped. */
+void ls__mpi_check_program(ls__launcher_job *j);
+double ls__mpi_due(const ls__launcher_job *j); /* negative = never */
+void ls__mpi_check_process(ls__launcher_job *j);
 
 /* --- launcher_inject.c --- */
 double ls__injection_due(const ls__launcher_job *j); /* negative = never */

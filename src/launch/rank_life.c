@@ -248,6 +248,7 @@ void ls__lives_check(ls__launcher_job *j)
     ls__lives_read_beats(j);
     check_early(j, now);
     check_silence(j, now);
+    ls__mpi_check_process(j);
     int hung = limit > 0 ? find_hung(j, now, &all) : -1;
     if (hung >= 0 || all) {
         end_hung(j, hung);
@@ -258,5 +259,6 @@ void ls__lives_check(ls__launcher_job *j)
     if (j->plan->silence_warning > 0 && j->plan->silence_warning / 10 < interval)
         interval = j->plan->silence_warning / 10;
     j->check_at = now + (interval > shortest_interval ? interval : shortest_interval);
+    if (ls__mpi_due(j) > 0 && ls__mpi_due(j) < j->check_at) j->check_at = ls__mpi_due(j);
     if (j->crew.alive < j->plan->size) ls__lives_ended_well(j);
 }
