@@ -5,7 +5,7 @@
  * a batch of a few hundred small samples costs little more than copying them. With several threads
  * several batches are read at once; the reader of batch k never waits for another. Slot k % nslots
  * holds batch k; one slot is always the caller's. For samples that lie in memory the same ring has
- * one slot and no thread, and the caller fills it. */
+ * one slot (two where the caller looks ahead) and no thread, and the caller fills it. */
 #include "data/loader.h"
 
 #include <pthread.h>
@@ -50,6 +50,7 @@ struct ls__loader {
     bool stop;        /* destroyed */
     int64_t consumed; /* batches handed out */
     slot *held;       /* the caller's; a failed one is kept for ever */
+    bool peeked;      /* without threads: the next batch is read already */
 };
 
 /* --- filling one slot --- */
@@ -172,12 +173,23 @@ static ls_status hand_out(const slot *s, ls__loader_batch *out, bool *more)
     return LS_OK;
 }
 
+/* Without threads: reads the next batch, if it is not there; false behind the last. */
+static bool read_here(ls__loader *l, slot *s)
+{
+    if (l->peeked) return true;
+    if (l->ended || !plan_next(l, s)) return false;
+    fill(l, s);
+    return true;
+}
+
 static ls_status next_here(ls__loader *l, ls__loader_batch *out, bool *more)
 {
-    slot *s = &l->slots[0];
-    if (s->status != LS_OK) return hand_out(s, out, more);
-    if (l->ended || !plan_next(l, s)) return LS_OK;
-    fill(l, s);
+    slot *s = &l->slots[l->consumed % l->nslots];
+    if (l->held && l->held->status != LS_OK) return hand_out(l->held, out, more);
+    if (!read_here(l, s)) return LS_OK;
+    l->peeked = false;
+    l->held = s;
+    l->consumed++;
     return hand_out(s, out, more);
 }
 
@@ -207,6 +219,22 @@ ls_status ls__loader_next(ls__loader *l, ls__loader_batch *out, bool *more)
     slot *s = l->held;
     pthread_mutex_unlock(&l->lock);
     return s ? hand_out(s, out, more) : LS_OK;
+}
+
+bool ls__loader_peek(ls__loader *l, ls__loader_batch *out)
+{
+    bool more = false;
+    if (l->nslots < 2 || !l->held || l->held->status != LS_OK) return false;
+    slot *s = &l->slots[l->consumed % l->nslots];
+    if (l->nthreads == 0) {
+        if (!read_here(l, s)) return false;
+        l->peeked = true;
+        return s->status == LS_OK && hand_out(s, out, &more) == LS_OK;
+    }
+    pthread_mutex_lock(&l->lock);
+    bool ready = s->state == SLOT_READY && s->status == LS_OK;
+    pthread_mutex_unlock(&l->lock);
+    return ready && hand_out(s, out, &more) == LS_OK;
 }
 
 /* --- making and ending --- */
@@ -276,7 +304,10 @@ ls_status ls__loader_create(const ls__loader_options *options, ls__loader **out)
     ls_status status = LS_OK;
     l->nbytes = ls__alloc((size_t)d->nfields, sizeof *l->nbytes);
     LS_TRY_GOTO(l->nbytes ? LS_OK : LS_ERR_MEMORY, status, failed);
-    LS_TRY_GOTO(make_slots(l, threads == LS_NONE ? 1 : depth + 1), status, failed);
+    LS_TRY_GOTO(make_slots(l, threads != LS_NONE ? depth + 1
+                              : options->peeks   ? 2
+                                                 : 1),
+                status, failed);
     if (threads != LS_NONE) LS_TRY_GOTO(start_threads(l, threads), status, failed);
     *out = l;
     return LS_OK;

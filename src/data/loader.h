@@ -35,6 +35,7 @@ typedef struct ls__loader_options {
     int threads;       /* LS_NONE = the caller reads, in ls__loader_next; 0 = so when the dataset
                           lies in memory (a thread would only take CPU time from computing), else 1 */
     int depth;         /* batches read ahead; 0 = 3 */
+    bool peeks;        /* ls__loader_peek will be called */
     int64_t max_count; /* samples of the largest batch */
     /* The k-th batch that this rank will ask for, k = 0, 1, ...: positions [*begin, *begin +
      * *count); *count may be 0; false = no more. Called in the order of k, by the loader's threads
@@ -53,6 +54,9 @@ ls_status ls__loader_create(const ls__loader_options *options, ls__loader **out)
 /* Waits for the next batch, in order; the one before is given back. *more = false behind the last.
  * A read error names dataset and index, and comes again at every further call. */
 ls_status ls__loader_next(ls__loader *loader, ls__loader_batch *out, bool *more);
+/* The batch that ls__loader_next will hand out, without giving the present one back; read now where
+ * the caller reads. False when there is none, it cannot be read, or it is not read yet. */
+bool ls__loader_peek(ls__loader *loader, ls__loader_batch *out);
 /* At any time; waits for reads in progress. */
 void ls__loader_destroy(ls__loader *loader);
 int64_t ls__loader_bytes(const ls__loader *loader); /* of its buffers */

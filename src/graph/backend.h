@@ -34,6 +34,12 @@ typedef struct ls__run_context {
                                are its own, params and halves are not looked at, and a training run
                                leaves its gradients there, not at grads. NULL = none */
     bool trace;             /* profiling: this run's events are kept too */
+    /* Optional: while the device computes, the fields of the next run of this executable, of which
+     * the backend may copy what it needs; false = not known. They stay until that run, whose batch is
+     * one more. */
+    int64_t batch; /* counted from 1; 0 = unknown */
+    bool (*ahead)(void *user, void *const **fields);
+    void *ahead_user;
 } ls__run_context;
 
 /* --- profiles --- */
@@ -44,6 +50,7 @@ typedef struct ls__profile_step {
     int64_t calls;
     double seconds; /* of all threads together */
     double nbytes;  /* of what a run of it reads and writes */
+    bool beside;    /* while other steps run: its time is no part of the run's */
 } ls__profile_step;
 
 typedef struct ls__profile_event {
@@ -87,6 +94,7 @@ typedef struct ls__backend {
     void (*profile_read)(ls__executable *e, ls__profile *out);
     bool (*multiplies_bf16)(void); /* in hardware: bf16-mixed is faster than 32 */
     bool (*multiplies_tf32)(void); /* NULL = no: tf32 computes as 32 */
+    bool copies_ahead;             /* asks runs for the next batch: ls__run_context.ahead */
     ls__parallel_fn *parallel;
     const ls__resident_table *resident; /* NULL = training state is the host's */
     const char *description;            /* "oneDNN 2.6.3, avx512_core" */

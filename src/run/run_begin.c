@@ -102,6 +102,7 @@ static ls_status make_loader(ls_run *run)
         .max_count = most < batch ? most : batch,
         .plan = ls__run_plan_batch,
         .user = &run->plan,
+        .peeks = run->model.peeks,
     };
     return ls__loader_create(&options, &run->loader);
 }

@@ -83,6 +83,7 @@ const ls__spent *ls__run_profile_end(ls_run *run);
 /* A model's part in a run; each may be NULL. */
 typedef struct ls__run_model {
     void *user;
+    bool peeks; /* ls__run_peek will be called */
     /* Before the first step: graphs for this rank's micro-batches (ls__run_batch_sizes) are
      * compiled, so that no step does; *activations in bytes. */
     ls_status (*prepare)(void *user, ls_run *run, int64_t *activations);
@@ -90,6 +91,10 @@ typedef struct ls__run_model {
     ls_status (*keep)(void *user, const float *params);
 } ls__run_model;
 void ls__run_with_model(ls_run *run, const ls__run_model *model);
+/* The micro-batch that ls_run_micro_batch will give next, in this step or a later one, if it is there
+ * already; its fields stay until then and through it. */
+bool ls__run_peek(ls_run *run, ls_batch *out);
+int64_t ls__run_batches(const ls_run *run); /* given so far: the number of the present one */
 /* The different numbers of samples of this rank's micro-batches, the largest first; how many. */
 enum { LS__BATCH_SIZES_MAX = 4 };
 int ls__run_batch_sizes(const ls_run *run, int64_t sizes[LS__BATCH_SIZES_MAX]);

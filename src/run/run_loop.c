@@ -133,7 +133,22 @@ static bool next_batch(ls_run *run, int64_t begin, int64_t end, ls_batch *out)
     *out = (ls_batch) {
         .count = batch.count, .samples = batch.samples, .fields = batch.fields, .first = begin
     };
+    run->batches++;
     return true;
+}
+
+bool ls__run_peek(ls_run *run, ls_batch *out)
+{
+    ls__loader_batch batch;
+    if (run->status != LS_OK || !run->model.peeks || !ls__loader_peek(run->loader, &batch))
+        return false;
+    *out = (ls_batch) { .count = batch.count, .samples = batch.samples, .fields = batch.fields };
+    return true;
+}
+
+int64_t ls__run_batches(const ls_run *run)
+{
+    return run->batches;
 }
 
 bool ls_run_micro_batch(ls_run *run, ls_batch *out)

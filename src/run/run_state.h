@@ -115,6 +115,7 @@ struct ls_run {
     ls__run_phase phase;
     ls_space *space; /* owned */
     ls__loader *loader;
+    int64_t batches; /* micro-batches that it has given */
     ls__run_plan plan;
     int next_leaf;
     int64_t step_samples;

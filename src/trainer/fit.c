@@ -70,7 +70,9 @@ static ls_status keep(void *user, const float *params)
 
 static ls_status make_space(fit *f)
 {
-    ls__run_model model = { .user = f, .prepare = prepare, .keep = keep };
+    ls__run_model model = {
+        .user = f, .peeks = f->model->backend->copies_ahead, .prepare = prepare, .keep = keep
+    };
     LS_TRY(ls__model_space(f->model, f->run, &f->space));
     ls__run_with_model(f->run, &model);
     if (ls__run_options(f->run)->profile) LS_TRY(ls__fit_profile_begin(f->model, f->run));

@@ -24,6 +24,7 @@ typedef struct row {
     char name[NAME], layer[NAME];
     int64_t calls;
     double seconds, flops, nbytes;
+    bool beside; /* other operations: its time is no part of a step's */
 } row;
 
 typedef struct report {
@@ -130,6 +131,7 @@ static ls_status add_step(report *r, const ls__built *b, const ls__profile *p, i
     if (!to) return LS_ERR_MEMORY;
     to->calls += s->calls;
     to->seconds += s->seconds / p->threads;
+    to->beside = s->beside;
     to->nbytes += bytes_of(&nodes[s->node], s) * (double)p->runs;
     if (s->what || counted[s->node]) return LS_OK;
     counted[s->node] = true;
@@ -188,6 +190,13 @@ static json_t *rest_json(const report *r, double operations)
         known += r->spent->seconds[i];
     }
     add_rest(r, list, "other", r->spent->total - known);
+    for (int i = 0; i < r->nrows; i++) {
+        const row *x = &r->rows[i];
+        if (x->beside)
+            json_array_append_new(list, json_pack("{s:s, s:o, s:o}", "name", x->name, "seconds",
+                                                  ls__json_double(x->seconds), "share",
+                                                  ls__json_double(0)));
+    }
     return list;
 }
 
@@ -197,6 +206,7 @@ static json_t *document(report *r, const char *trace)
     json_t *rows = json_array();
     qsort(r->rows, (size_t)r->nrows, sizeof *r->rows, by_seconds);
     for (int i = 0; i < r->nrows; i++) {
+        if (r->rows[i].beside) continue;
         json_array_append_new(rows, row_json(r, &r->rows[i]));
         seconds += r->rows[i].seconds;
         flops += r->rows[i].flops;

@@ -19,6 +19,21 @@ static ls_status log_results(ls_model *model, ls_run *run, ls__built *built,
     return LS_OK;
 }
 
+/* The next micro-batch, for a device that copies it meanwhile; another size is another executable. */
+typedef struct look_ahead {
+    ls_run *run;
+    int64_t count; /* samples of the present one */
+} look_ahead;
+
+static bool next_fields(void *user, void *const **fields)
+{
+    const look_ahead *look = user;
+    ls_batch next;
+    if (!ls__run_peek(look->run, &next) || next.count != look->count) return false;
+    *fields = next.fields;
+    return true;
+}
+
 static ls_status compute(ls_model *model, ls_space *space, const ls_batch *batch, double *weight)
 {
     ls_run *run = ls__space_run(space);
@@ -26,6 +41,7 @@ static ls_status compute(ls_model *model, ls_space *space, const ls_batch *batch
     ls__run_context context;
     LS_TRY(ls__model_build(model, LS_STAGE_TRAIN, batch->count, ls__run_train(run), true, &built));
     ls__model_at_step(model, ls_run_step(run));
+    look_ahead look = { run, batch->count };
     ls__model_call call = {
         .params = ls__space_params(space),
         .halves = ls__space_halves(space),
@@ -36,6 +52,9 @@ static ls_status compute(ls_model *model, ls_space *space, const ls_batch *batch
         .step = ls_run_step(run),
         .data = ls__run_train(run),
         .stage = "train",
+        .number = ls__run_batches(run),
+        .ahead = next_fields,
+        .ahead_user = &look,
     };
     if (!call.grads)
         return ls_fail(LS_ERR_ARG, "ls_model_gradients: no micro-batch is under way "

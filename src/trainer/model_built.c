@@ -192,6 +192,9 @@ ls_status ls__model_run(ls_model *model, ls__built *built, const ls__model_call 
         .samples = call->batch->samples,
         .grad_seed = 1,
         .trace = model->tracing,
+        .batch = call->number,
+        .ahead = call->ahead,
+        .ahead_user = call->ahead_user,
     };
     ls_status status = model->backend->run(built->executable, context);
     return status == LS_OK ? LS_OK : explain(model, built, call, context, status);

@@ -82,7 +82,10 @@ typedef struct ls__model_call {
     uint64_t seed;
     int64_t step;
     const ls_dataset *data;
-    const char *stage; /* "train": for messages */
+    const char *stage;                               /* "train": for messages */
+    int64_t number;                                  /* of the batch, counted from 1; 0 = unknown */
+    bool (*ahead)(void *user, void *const **fields); /* of the next one: ls__run_context */
+    void *ahead_user;
 } ls__model_call;
 /* Runs it; context is for reading results until the next run. */
 ls_status ls__model_run(ls_model *model, ls__built *built, const ls__model_call *call,

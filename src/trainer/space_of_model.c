@@ -52,7 +52,9 @@ ls_status ls__model_space(ls_model *model, ls_run *run, ls_space **out)
         .parallel = model->backend->parallel,
         .resident = model->backend->resident,
     };
-    ls__run_with_model(run, &(ls__run_model) { .user = model, .prepare = ls__model_prepare });
+    ls__run_with_model(run, &(ls__run_model) { .user = model,
+                                               .peeks = model->backend->copies_ahead,
+                                               .prepare = ls__model_prepare });
     return ls__space_create_described(run, &description, out);
 }
 

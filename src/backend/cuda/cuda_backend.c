@@ -29,6 +29,7 @@ const ls__backend ls__backend_table = {
     .profile_read = ls__cuda_profile_read,
     .multiplies_bf16 = has_tensor_cores,
     .multiplies_tf32 = has_tensor_cores,
+    .copies_ahead = true,
     .parallel = ls__parallel_serial,
     .resident = &ls__cuda_resident_table,
     .description = ls__cuda_description_text,

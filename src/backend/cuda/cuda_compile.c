@@ -176,6 +176,7 @@ static void free_executable(ls__executable *e)
         if (e->apart[i]) cudaFree(e->apart[i]);
     if (e->constants) cudaFree(e->constants);
     if (e->pinned) cudaFreeHost(e->pinned);
+    ls__cuda_ahead_free(e->ahead);
     ls__cuda_profile_free(e->profile);
     for (int i = 0; e->peeked && i < e->ntensors; i++) ls__free(e->peeked[i]);
     ls__free(e->peeked);

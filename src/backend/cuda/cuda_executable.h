@@ -85,6 +85,9 @@ struct ls__executable {
     bool ran;                 /* step by step, since that bind */
     bool not_captured;        /* it cannot be, or was tried in vain */
 
+    struct cuda_ahead *ahead; /* NULL = no batch was copied ahead yet */
+    bool not_ahead;           /* and none will be */
+
     struct cuda_profile *profile; /* NULL = not measured */
 };
 
@@ -118,6 +121,17 @@ ls_status ls__cuda_run_step(ls__executable *e, cuda_step *step);
 ls_status ls__cuda_compute(ls__executable *e);
 /* Pointers are about to change, or the executable goes. */
 void ls__cuda_forget_capture(ls__executable *e);
+
+/* --- cuda_ahead.c --- */
+/* Brings the batch to its tensors if it was copied ahead; *taken says so. */
+ls_status ls__cuda_ahead_take(ls__executable *e, const ls__run_context *context, bool *taken);
+/* While the device computes: copies the next batch. */
+ls_status ls__cuda_ahead_start(ls__executable *e, const ls__run_context *context);
+/* Of the copy that the last run began, when runs are measured: when it began and how long it took;
+ * 0 = there was none. */
+ls_status ls__cuda_ahead_time(const ls__executable *e, cudaEvent_t since, double *begin_ms,
+                              double *ms);
+void ls__cuda_ahead_free(struct cuda_ahead *ahead);
 
 /* --- cuda_failure.c --- */
 /* Positions of a decoder, which the host knows before the run: none beyond its table. */

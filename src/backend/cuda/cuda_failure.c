@@ -117,10 +117,12 @@ ls_status ls__cuda_explain(ls__executable *e, const ls__run_context *context,
     int64_t sample = (int64_t)(failure >> 1), value = 0;
     bool token = !(failure & 1), found = false;
     suspect s;
-    for (int i = 0; i < e->nin; i++) /* the first step may have been given their memory */
+    for (int i = 0; i < e->nin; i++) { /* the first step may have been given their memory */
+        memcpy(e->pinned + e->in[i].at, context->fields[e->in[i].tensor->slot], e->in[i].nbytes);
         LS_CUDA_TRY(cudaMemcpyAsync(e->in[i].device, e->pinned + e->in[i].at, e->in[i].nbytes,
                                     cudaMemcpyHostToDevice, ls__cuda_device()->stream),
                     "copying a batch to it");
+    }
     for (int i = 0; i < e->nsteps && !found; i++) {
         cuda_step *step = &e->steps[i];
         if (find_suspect(step->node, &s) && s.token == token)

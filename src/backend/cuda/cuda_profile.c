@@ -5,10 +5,12 @@
 #include "backend/cuda/cuda_executable.h"
 #include "base/clock.h"
 
+#define AHEAD "next batch to the device, beside the steps"
+
 typedef struct cuda_profile {
     cudaEvent_t *marks; /* (nmarks) */
     int nmarks;
-    ls__profile_step *steps; /* (nsteps + 2) copies there, steps, copies back */
+    ls__profile_step *steps; /* (nsteps) copies there, steps, copies back, copies ahead */
     int nsteps;
     ls__profile_event *events;
     int64_t nevents, room;
@@ -47,12 +49,14 @@ static void describe_steps(const ls__executable *e, cuda_profile *p)
     p->steps[1 + e->nsteps] = (ls__profile_step) { .node = n > 0 ? n - 1 : 0,
                                                    .partner = -1,
                                                    .what = "copies from the device" };
+    p->steps[2 + e->nsteps] =
+        (ls__profile_step) { .node = 0, .partner = -1, .what = AHEAD, .beside = true };
 }
 
 static ls_status make_profile(const ls__executable *e, cuda_profile *p, int64_t events)
 {
-    p->nsteps = e->nsteps + 2;
-    p->nmarks = p->nsteps + 1;
+    p->nsteps = e->nsteps + 3;
+    p->nmarks = p->nsteps; /* copies ahead have marks of their own */
     p->room = events;
     p->marks = ls__alloc((size_t)p->nmarks, sizeof(cudaEvent_t));
     p->steps = ls__alloc((size_t)p->nsteps, sizeof *p->steps);
@@ -93,10 +97,26 @@ ls_status ls__cuda_mark(ls__executable *e, int mark)
     return LS_OK;
 }
 
-static void add_event(cuda_profile *p, int step, int64_t begin_ns, int64_t end_ns)
+static void add_event(cuda_profile *p, int step, int thread, int64_t begin_ns, int64_t end_ns)
 {
     if (p->nevents < p->room)
-        p->events[p->nevents++] = (ls__profile_event) { step, 0, begin_ns, end_ns };
+        p->events[p->nevents++] = (ls__profile_event) { step, thread, begin_ns, end_ns };
+}
+
+/* The next batch's copy, which ran beside the steps. */
+static ls_status add_ahead(ls__executable *e, bool trace, int64_t begin_ns)
+{
+    cuda_profile *p = e->profile;
+    double at, ms;
+    int step = p->nsteps - 1;
+    LS_TRY(ls__cuda_ahead_time(e, p->marks[0], &at, &ms));
+    if (ms <= 0) return LS_OK;
+    p->steps[step].calls++;
+    p->steps[step].seconds += ms * 1e-3;
+    if (trace)
+        add_event(p, step, 1, begin_ns + (int64_t)(at * 1e6),
+                  begin_ns + (int64_t)((at + ms) * 1e6));
+    return LS_OK;
 }
 
 ls_status ls__cuda_profile_add(ls__executable *e, const ls__run_context *context, int64_t begin_ns)
@@ -104,15 +124,17 @@ ls_status ls__cuda_profile_add(ls__executable *e, const ls__run_context *context
     cuda_profile *p = e->profile;
     double at = 0; /* ms since the first mark */
     if (!p) return LS_OK;
-    for (int i = 0; i < p->nsteps; i++) {
+    for (int i = 0; i < p->nsteps - 1; i++) {
         float ms = 0;
         LS_CUDA_TRY(cudaEventElapsedTime(&ms, p->marks[i], p->marks[i + 1]), "measuring");
         p->steps[i].calls++;
         p->steps[i].seconds += (double)ms * 1e-3;
         if (context->trace)
-            add_event(p, i, begin_ns + (int64_t)(at * 1e6), begin_ns + (int64_t)((at + ms) * 1e6));
+            add_event(p, i, 0, begin_ns + (int64_t)(at * 1e6),
+                      begin_ns + (int64_t)((at + ms) * 1e6));
         at += ms;
     }
+    LS_TRY(add_ahead(e, context->trace, begin_ns));
     p->runs++;
     p->seconds += (double)(ls__now_ns() - begin_ns) * 1e-9;
     return LS_OK;

@@ -62,7 +62,9 @@ static ls_status send_all(ls__executable *e, const ls__run_context *context)
     LS_CUDA_TRY(cudaMemcpyAsync(e->values, &e->host_values[0], sizeof *e->values,
                                 cudaMemcpyHostToDevice, ls__cuda_device()->stream),
                 "copying a run's values to it");
-    LS_TRY(send(e, e->in, e->nin, context->fields));
+    bool taken;
+    LS_TRY(ls__cuda_ahead_take(e, context, &taken));
+    if (!taken) LS_TRY(send(e, e->in, e->nin, context->fields));
     return send(e, e->states, e->nstates, context->states);
 }
 
@@ -155,6 +157,7 @@ static ls_status run(ls__executable *e, const ls__run_context *context)
     LS_TRY(send_all(e, context));
     LS_TRY(ls__cuda_mark(e, 1));
     LS_TRY(ls__cuda_compute(e));
+    LS_TRY(ls__cuda_ahead_start(e, context));
     LS_TRY(fetch_all(e, context));
     unsigned long long failure = e->host_values[1].failure;
     if (failure != ~0ull) return ls__cuda_explain(e, context, failure);
