@@ -148,6 +148,10 @@ static void tell_start(const ls_run *run)
         ls__log(LS__LOG_INFO, "run %s resumes from step %" PRId64 ", epoch %.2f (%s)", name,
                 run->step, (double)run->position / (double)run->length, run->resumed_path);
     tell_cut(run);
+    if (run->settings.options.deterministic)
+        ls__log(LS__LOG_INFO, "--deterministic: %s",
+                "sums go in one order, whatever the number of devices (through the machine's shared "
+                "memory they always do)");
     ls__run_memory_tell(run);
 }
 

@@ -59,6 +59,7 @@ const ls__setting ls__settings_table[] = {
     ROW("norm_group", NULL, INT64, HARD, norm_group, 1, HUGE_INT, false,
         "samples of a batch norm's group"),
     ROW("precision", "precision", PRECISION, LISTED, precision, 0, 0, false, NULL),
+    ROW("deterministic", "deterministic", BOOL, LISTED, deterministic, 0, 0, false, NULL),
     ROW("profile", "profile", BOOL, QUIET, profile, 0, 0, false, NULL),
 };
 const int ls__settings_count = sizeof ls__settings_table / sizeof ls__settings_table[0];
