@@ -4,6 +4,7 @@
 Prints one JSON line: tokens/s over all ranks from the median step, median ms a step, losses first and last.
 Usage: torch_gpt.py --data TOKENS.bin [--layers 4] [--heads 4] [--width 128] [--context 64] [--vocabulary 128] [--batch 12]
                     [--steps 50] [--threads 1] [--precision 32|bf16-mixed] [--compile] [--unfused-attention]
+                    [--device cpu|cuda]
 """
 import argparse, json, math, os, statistics, time, warnings
 warnings.filterwarnings("ignore")
@@ -58,13 +59,15 @@ def main():
                         ("steps", 50), ("threads", 1)):
         p.add_argument(f"--{name}", type=int, default=value)
     p.add_argument("--precision", default="32"); p.add_argument("--compile", action="store_true")
-    p.add_argument("--unfused-attention", action="store_true")
+    p.add_argument("--unfused-attention", action="store_true"); p.add_argument("--device", default="cpu")
     o = p.parse_args()
     torch.manual_seed(1); torch.set_num_threads(o.threads); torch.set_flush_denormal(True)
     world = int(os.environ.get("WORLD_SIZE", 1)); rank = int(os.environ.get("RANK", 0))
     if world > 1: dist.init_process_group("gloo")
     with open(o.data, "rb") as f: data = torch.frombuffer(bytearray(f.read()), dtype=torch.uint16).long()
-    net, batch = Gpt(o), o.batch // world
+    gpu = o.device == "cuda"
+    if gpu: torch.set_float32_matmul_precision("high")
+    net, batch = Gpt(o).to(o.device), o.batch // world
     if o.compile: net = torch.compile(net)
     if world > 1: net = nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=True)
     settings = dict(lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
@@ -77,16 +80,18 @@ def main():
         x = torch.stack([data[i:i + o.context] for i in at])
         y = torch.stack([data[i + 1:i + 1 + o.context] for i in at])
         begin = time.perf_counter()
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=o.precision != "32"): loss = net(x, y)
+        if gpu: x, y = x.pin_memory().to(o.device, non_blocking=True), y.pin_memory().to(o.device, non_blocking=True)
+        with torch.autocast(o.device, dtype=torch.bfloat16, enabled=o.precision != "32"): loss = net(x, y)
         loss.backward()
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimizer.step(); optimizer.zero_grad(set_to_none=True)
+        losses.append(loss.item()) # waits for the device
         times.append(time.perf_counter() - begin)
-        losses.append(loss.item())
     median = statistics.median(times[min(3, len(times) // 2):])
     if rank == 0:
         print(json.dumps({"tokens_per_s": world * batch * o.context / median, "step_ms": 1e3 * median, "first_loss": losses[0],
-                          "last_loss": losses[-1]}))
+                          "last_loss": losses[-1],
+                          **({"allocated_mib": torch.cuda.max_memory_allocated() >> 20} if gpu else {})}))
     if world > 1: dist.destroy_process_group()
 
 
