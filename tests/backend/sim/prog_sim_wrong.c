@@ -100,6 +100,40 @@ static void missing_event(void)
     launch_copy(other, b, a);
 }
 
+/* Batches that are copied ahead on one stream while another computes (cuda_ahead.c): a batch is moved
+ * when it has come, and the next one comes when it was moved. */
+static void copy_ahead(bool waits_for_batch, bool waits_for_move)
+{
+    float *staged;
+    cudaEvent_t moved;
+    check(cudaEventCreate(&moved));
+    check(cudaMalloc((void **)&staged, BYTES));
+    for (int batch = 0; batch < 3; batch++) {
+        if (batch > 0) {
+            if (waits_for_batch) check(cudaStreamWaitEvent(stream, event, 0));
+            check(cudaMemcpyAsync(a, staged, BYTES, cudaMemcpyDeviceToDevice, stream));
+            check(cudaEventRecord(moved, stream));
+        }
+        launch_copy(stream, b, a);
+        check(cudaEventSynchronize(event)); /* pinned memory is free */
+        if (waits_for_move) check(cudaStreamWaitEvent(other, moved, 0));
+        check(cudaMemcpyAsync(staged, pinned, BYTES, cudaMemcpyHostToDevice, other));
+        check(cudaEventRecord(event, other));
+        check(cudaStreamSynchronize(stream));
+    }
+    check(cudaStreamSynchronize(other));
+}
+
+static void batch_not_there(void)
+{
+    copy_ahead(right, true);
+}
+
+static void batch_overwritten(void)
+{
+    copy_ahead(true, right);
+}
+
 /* The second stream waits for what the first had done before, not for the kernel. */
 static void early_event(void)
 {
@@ -281,6 +315,8 @@ static const struct {
     { "copied_beyond", copied_beyond },
     { "copied_backwards", copied_backwards },
     { "missing_event", missing_event },
+    { "batch_not_there", batch_not_there },
+    { "batch_overwritten", batch_overwritten },
     { "early_event", early_event },
     { "event_missing_in_graph", event_missing_in_graph },
     { "buffer_reused", buffer_reused },

@@ -47,6 +47,8 @@ static const struct {
     { "copied_beyond", NOTHING, "its memory ends behind 252", NULL },
     { "copied_backwards", NOTHING, "is said to be host memory", NULL },
     { "missing_event", THREAD, RACE, NULL },
+    { "batch_not_there", THREAD, RACE, NULL },
+    { "batch_overwritten", THREAD, RACE, NULL },
     { "early_event", THREAD, RACE, NULL },
     { "event_missing_in_graph", THREAD, RACE, NULL },
     { "buffer_reused", THREAD, RACE, NULL },
