@@ -223,20 +223,24 @@ static ls_status build(ls__resident *r, const ls__resident_options *o)
     return clear(r);
 }
 
-/* The slowest part of an exchange is the largest: a bucket with all that its peers own of it. */
+/* Bytes that this rank sends in one exchange: a bucket's gradients to their owners, or what it owns
+ * of the bucket to everybody. */
 static size_t most_sent(const ls__resident *r)
 {
-    int64_t most = r->packed;
+    int64_t most = 0;
     int sources = ls__cuda_subtrees_most(r->micro_batches, r->rank, r->size) + 1;
     for (int b = 0; b < r->nbuckets; b++) {
-        int64_t n = 0;
+        int64_t gradients = 0;
         for (int p = 0; p < r->size; p++) {
             const cuda_slice *s = &r->slices[p * r->nbuckets + b];
-            n += (s->end - s->begin) * sources;
+            gradients += (s->end - s->begin) * sources;
         }
-        if (n > most) most = n;
+        const cuda_slice *own = &r->slices[r->rank * r->nbuckets + b];
+        int64_t params = (own->end - own->begin) * (r->size - 1);
+        if (gradients > most) most = gradients;
+        if (params > most) most = params;
     }
-    return (size_t)most * sizeof(float) * 2;
+    return (size_t)most * sizeof(float);
 }
 
 /* Everybody takes part, also a rank that could not build its own. */
@@ -249,9 +253,11 @@ static ls_status connect(ls__resident *r, ls_status status, const ls__resident_o
     if (any) return ls_fail(LS_ERR_PEER, "another rank could not take memory of its device");
     LS_TRY(ls_comm_all_gather(r->comm, r->slices + (size_t)r->rank * (size_t)r->nbuckets, r->slices,
                               2 * r->nbuckets, LS_DTYPE_I64));
+    int64_t most = (int64_t)most_sent(r); /* of any rank */
+    LS_TRY(ls_comm_all_reduce(r->comm, &most, &most, 1, LS_DTYPE_I64, LS_REDUCE_MAX));
     cuda_collective_options options = { .comm = r->comm,
                                         .device = r->device->index,
-                                        .most_bytes = most_sent(r),
+                                        .most_bytes = (size_t)most,
                                         .timeout_ms = o->timeout_ms };
     return ls__vendor_collective_create(&options, &r->collective);
 }
@@ -300,7 +306,8 @@ static void destroy_entry(ls__resident *r)
 {
     cuda_device *d = r->device;
     if (ls__cuda_enter(d) != LS_OK) return;
-    if (r->collective && r->failed != LS_OK) ls__vendor_collective_abort(r->collective);
+    if (r->collective && r->failed != LS_OK)
+        ls__vendor_collective_abort(r->collective, "the run has failed");
     cudaStreamSynchronize(d->stream);
     cudaStreamSynchronize(r->stream);
     ls__vendor_collective_destroy(r->collective);
@@ -331,6 +338,14 @@ ls_status ls__cuda_resident_before(ls__resident *r)
     return LS_OK;
 }
 
+/* The others would wait for this rank. */
+static ls_status give_up(ls__resident *r, ls_status status)
+{
+    if (r->collective) ls__vendor_collective_abort(r->collective, ls_error_text());
+    if (r->collective) r->failed = status;
+    return status;
+}
+
 /* An exchange may wait for a rank that never comes: then the stream is not waited for blindly. */
 ls_status ls__cuda_resident_settle(ls__resident *r, cudaStream_t stream, const char *what)
 {
@@ -339,18 +354,15 @@ ls_status ls__cuda_resident_settle(ls__resident *r, cudaStream_t stream, const c
     for (int tries = 0; r->collective; tries++) {
         cudaError_t error = cudaStreamQuery(stream);
         if (error == cudaSuccess) break;
-        if (error != cudaErrorNotReady) {
-            r->failed = LS_ERR_INTERNAL;
-            ls__vendor_collective_abort(r->collective);
-            return ls__cuda_fail(error, what);
-        }
+        if (error != cudaErrorNotReady) return give_up(r, ls__cuda_fail(error, what));
         cudaGetLastError();
         if (tries < 1000) continue;
         if (tries % 16 == 0 && (r->failed = ls__vendor_collective_check(r->collective)) != LS_OK)
             return r->failed;
         nanosleep(&pause, NULL);
     }
-    LS_CUDA_TRY(cudaStreamSynchronize(stream), what);
+    cudaError_t error = cudaStreamSynchronize(stream);
+    if (error != cudaSuccess) return give_up(r, ls__cuda_fail(error, what));
     if (r->collective && (r->failed = ls__vendor_collective_check(r->collective)) != LS_OK)
         return r->failed;
     r->settled |= stream == r->stream || !r->pending;

@@ -253,7 +253,7 @@ static ls_status leave(ls__resident *r, ls_status status)
 {
     if (status != LS_OK && r->collective) {
         if (r->failed == LS_OK) r->failed = status;
-        ls__vendor_collective_abort(r->collective);
+        ls__vendor_collective_abort(r->collective, ls_error_text());
     }
     ls__cuda_leave(r->device);
     return status;
@@ -287,6 +287,6 @@ void ls__cuda_resident_drop(ls__resident *r, bool broken)
 {
     if (!broken || !r->collective || ls__cuda_enter(r->device) != LS_OK) return;
     if (r->failed == LS_OK) r->failed = LS_ERR_PEER;
-    ls__vendor_collective_abort(r->collective);
+    ls__vendor_collective_abort(r->collective, "the run has failed");
     ls__cuda_leave(r->device);
 }

@@ -37,8 +37,8 @@ ls_status ls__vendor_collective_exchange(cuda_collective *c, cudaStream_t stream
 /* While the host waits for a stream: whether exchanges can still come to an end. The failure names
  * the rank; behind it they have been aborted, everywhere. */
 ls_status ls__vendor_collective_check(cuda_collective *c);
-/* Ends what is in flight, here and on the other ranks, whose waits fail. */
-void ls__vendor_collective_abort(cuda_collective *c);
+/* Ends what is in flight, here and on the other ranks, whose waits fail in these words. */
+void ls__vendor_collective_abort(cuda_collective *c, const char *why);
 /* Whether ranks of this many can exchange here; what is missing is told once. */
 bool ls__vendor_collective_available(void);
 

@@ -33,7 +33,8 @@ ls_status ls__vendor_collective_check(cuda_collective *c)
     (void)c;
     return LS_OK;
 }
-void ls__vendor_collective_abort(cuda_collective *c)
+void ls__vendor_collective_abort(cuda_collective *c, const char *why)
 {
     (void)c;
+    (void)why;
 }

@@ -10,10 +10,12 @@
  *     LOCKSTEP_SIM_MEMORY=17179869184   bytes of memory of each
  *     LOCKSTEP_SIM_WORKERS=2        threads that share a launch's blocks; default: CPUs, at most 4
  *     LOCKSTEP_SIM_FAIL=malloc:N    the N-th allocation of device memory fails (1 = the first)
- *                       async:N     the N-th launch fails, as the next synchronization finds out */
+ *                       async:N     the N-th launch fails, as the next synchronization finds out
+ *                       collective:N  the N-th exchange between devices fails */
 #ifndef LS_BACKEND_CUDA_SIM_API_H
 #define LS_BACKEND_CUDA_SIM_API_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #ifdef __cplusplus
@@ -193,6 +195,9 @@ void ls__sim_set_devices(int count);
  * launch. The bytes at arguments are copied now and handed to fn then. */
 cudaError_t ls__sim_work(cudaStream_t stream, const char *name, void (*fn)(const void *arguments),
                          const void *arguments, size_t nbytes);
+
+/* An exchange between devices is about to begin: whether it is to fail. */
+bool ls__sim_collective_fails(void);
 
 #ifdef __cplusplus
 }

@@ -1,8 +1,9 @@
-/* Failures on demand: LOCKSTEP_SIM_FAIL=malloc:N or async:N, for tests of what a failure leads to. */
+/* Failures on demand: LOCKSTEP_SIM_FAIL=malloc:N, async:N or collective:N, for tests of what a failure leads to. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/cuda/sim/sim_api.h"
 #include "backend/cuda/sim/sim_internal.h"
 
 /* Whether this is the N-th call that asks, of those the variable speaks of. */
@@ -25,4 +26,10 @@ bool ls__sim_launch_fails(void)
 {
     static atomic_long calls;
     return fails_now("async", &calls);
+}
+
+bool ls__sim_collective_fails(void)
+{
+    static atomic_long calls;
+    return fails_now("collective", &calls);
 }
