@@ -53,7 +53,7 @@ typedef struct ls__resident_options {
 } ls__resident_options;
 
 typedef struct ls__resident_table {
-    bool (*available)(int size);                                                  /* of ranks */
+    bool (*available)(ls_comm *comm); /* [all] the same answer on every rank */
     ls_status (*create)(const ls__resident_options *options, ls__resident **out); /* [all] */
     void (*destroy)(ls__resident *r);                                             /* [all] */
     /* Between steps: from the host's memory. params: (count). states[i]: of the owned ranges, one

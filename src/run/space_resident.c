@@ -13,7 +13,7 @@ const ls__resident_table *ls__space_table(const ls_space *space, const ls__resid
 {
     const ls_run *run = space->run;
     ls__rule_step ignored;
-    if (!offered || !offered->available(run->size)) return NULL;
+    if (!offered || !offered->available(run->comm)) return NULL;
     if (ls__rule_step_of(space->kind, &(ls_slice) { .step = 1 }, &ignored)) return offered;
     if (run->rank == 0)
         ls__log(LS__LOG_WARN,

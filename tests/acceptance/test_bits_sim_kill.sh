@@ -90,6 +90,12 @@ for devices in sim:1 sim:2; do
         --max-steps 3 --name "launch-$devices" --report "$work/report.json"
     grep -q '"rank": [0-9]' "$work/report.json" || fail "the report: $(cat "$work/report.json")"
     unset LOCKSTEP_SIM_FAIL
+    [ $devices = sim:1 ] && continue
+    export LOCKSTEP_SIM_FAIL=collective:5
+    expect 69 "GPU .: exchange of [a-z]*: unhandled error" "$lockstep" train image --data "$work/data" --model mlp --devices $devices \
+        --max-steps 3 --name "exchange-$devices" --report "$work/report.json"
+    grep -q '"rank": [0-9]' "$work/report.json" || fail "the report: $(cat "$work/report.json")"
+    unset LOCKSTEP_SIM_FAIL
     gone_within 2 || fail "$devices: processes survive a failure"
 done
 

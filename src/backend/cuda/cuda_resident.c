@@ -316,9 +316,15 @@ static void destroy_entry(ls__resident *r)
     ls__cuda_leave(d);
 }
 
-static bool available(int size)
+static bool available(ls_comm *comm)
 {
-    return ls__cuda_device()->keeps && (size == 1 || ls__vendor_collective_available());
+    cuda_device *d = ls__cuda_device();
+    if (!d->keeps) return false;
+    if (ls_comm_size(comm) == 1) return true;
+    if (ls__cuda_enter(d) != LS_OK) return false;
+    bool there = ls__vendor_collective_available(comm, d->index);
+    ls__cuda_leave(d);
+    return there;
 }
 
 static int64_t device_bytes(const ls__resident *r)

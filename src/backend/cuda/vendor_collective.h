@@ -3,6 +3,8 @@
 #ifndef LS_BACKEND_CUDA_VENDOR_COLLECTIVE_H
 #define LS_BACKEND_CUDA_VENDOR_COLLECTIVE_H
 
+#include <stdbool.h>
+
 #include <lockstep/comm.h>
 
 #include "backend/cuda/runtime.h"
@@ -39,7 +41,7 @@ ls_status ls__vendor_collective_exchange(cuda_collective *c, cudaStream_t stream
 ls_status ls__vendor_collective_check(cuda_collective *c);
 /* Ends what is in flight, here and on the other ranks, whose waits fail in these words. */
 void ls__vendor_collective_abort(cuda_collective *c, const char *why);
-/* Whether ranks of this many can exchange here; what is missing is told once. */
-bool ls__vendor_collective_available(void);
+/* [all] The same answer on every rank; what is missing is told once. */
+bool ls__vendor_collective_available(ls_comm *comm, int device);
 
 #endif
