@@ -27,6 +27,9 @@ cuda_device *ls__cuda_device(void)
 
 /* --- errors --- */
 
+/* CUDA's numbers: no kernel image for the device; PTX newer than the driver. */
+enum { NO_CODE = 209, NO_CODE_OF_PTX = 222 };
+
 /* Whether a kernel or the hardware failed, found out later by some other call. From then on every
  * call fails: only another process can use the GPU again. */
 static bool is_lost(cudaError_t error)
@@ -50,6 +53,11 @@ ls_status ls__cuda_fail(cudaError_t error, const char *what)
     if (error == cudaErrorMemoryAllocation)
         return ls_fail(LS_ERR_MEMORY, "GPU %d is out of memory: %s" MEMORY_HINT, device.index,
                        what);
+    if ((int)error == NO_CODE || (int)error == NO_CODE_OF_PTX)
+        return ls_fail(LS_ERR_UNSUPPORTED,
+                       "GPU %d: lockstep_cuda.so has no code for it (%s); build Lockstep for this "
+                       "card: -DLS_CUDA_ARCHITECTURES= its compute capability, as %s",
+                       device.index, cudaGetErrorString(error), ls__cuda_description_text);
     if (is_lost(error))
         return ls_fail(LS_ERR_DEVICE,
                        "GPU %d was lost: %s: %s; the same command goes on from the last checkpoint "

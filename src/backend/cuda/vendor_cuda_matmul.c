@@ -12,7 +12,7 @@
 #include "backend/cuda/cuda_device.h"
 #include "backend/cuda/vendor_matmul.h"
 
-enum { WORKSPACE = 32 << 20 };
+enum { MOST_PARTS = 8, MOST_BYTES = 32 << 20 };
 
 /* Where the matrices lie: multiples of so many bytes, at most 256. Parameters and gradients lie where
  * the flat space puts them, and an algorithm that reads more at a time than they allow fails. */
@@ -46,10 +46,11 @@ static ls_status fail(cublasStatus_t error, const char *call)
         }                                                                                          \
     } while (0)
 
+/* For partial sums of k, which only small results need, up to what NVIDIA advises. */
 size_t ls__vendor_matmul_workspace(const cuda_matmul *product)
 {
-    (void)product;
-    return WORKSPACE;
+    int64_t nbytes = product->m * product->n * (int64_t)sizeof(float) * MOST_PARTS;
+    return nbytes < MOST_BYTES ? (size_t)nbytes : (size_t)MOST_BYTES;
 }
 
 typedef struct description {
@@ -125,7 +126,7 @@ static uint32_t aligned_to(const void *p)
 }
 
 /* Partial sums in the workspace are added in order; those that meet in the output are not. */
-static ls_status prefer(description *d, const alignment *at)
+static ls_status prefer(description *d, const cuda_matmul *p, const alignment *at)
 {
     const struct {
         cublasLtMatmulPreferenceAttributes_t attribute;
@@ -135,7 +136,7 @@ static ls_status prefer(description *d, const alignment *at)
                      { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, at->c },
                      { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, at->c } };
     ls_status status = LS_OK;
-    uint64_t nbytes = WORKSPACE;
+    uint64_t nbytes = ls__vendor_matmul_workspace(p);
     uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     LS_LT_TRY_GOTO(cublasLtMatmulPreferenceCreate(&d->preference), status, done);
     LS_LT_TRY_GOTO(cublasLtMatmulPreferenceSetAttribute(d->preference,
@@ -177,7 +178,7 @@ static ls_status find_algorithm(description *d, const cuda_matmul *p, const alig
         *out = k;
         if (same(&k->product, p) && same_places(&k->at, at)) return LS_OK;
     }
-    LS_TRY(prefer(d, at));
+    LS_TRY(prefer(d, p, at));
     LS_LT_TRY_GOTO(cublasLtMatmulAlgoGetHeuristic(handle, d->operation, d->left, d->right, d->out,
                                                   d->out, d->preference, 1, &result, &found),
                    status, failed);
@@ -207,7 +208,8 @@ ls_status ls__vendor_matmul(cudaStream_t stream, const cuda_matmul *product, con
     LS_TRY_GOTO(describe_matrices(&d, product), status, done);
     LS_TRY_GOTO(find_algorithm(&d, product, &at, &k), status, done);
     LS_LT_TRY_GOTO(cublasLtMatmul(handle, d.operation, &one, b, d.left, a, d.right, &zero, c, d.out,
-                                  c, d.out, &k->algorithm, workspace, WORKSPACE, stream),
+                                  c, d.out, &k->algorithm, workspace,
+                                  ls__vendor_matmul_workspace(product), stream),
                    status, done);
 done:
     free_description(&d);
