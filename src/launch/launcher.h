@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/option.h"
 #include "device/device.h"
+#include "launch/node_frame.h"
 
 /* --- the command line --- */
 
@@ -60,12 +61,43 @@ typedef struct ls__injection {
 
 enum { LS__SHOW_STDOUT = 1, LS__SHOW_STDERR = 2 };
 
+/* How this launcher takes part in a job of several; nodes_plan.c finds it out. */
+typedef enum ls__nodes_role {
+    LS__NODES_NONE, /* one machine */
+    LS__NODES_FIRST,
+    LS__NODES_OTHER
+} ls__nodes_role;
+
+typedef struct ls__nodes_plan {
+    ls__nodes_role role;
+    int launchers;                    /* that make the job; OTHER: 0 = the first one knows */
+    int node_rank;                    /* which of them this is; -1 = as it comes, or no ranks */
+    int local_launchers;              /* that something else started on this machine: 1 mostly */
+    char host[LS__NODE_NAME_MAX + 1]; /* FIRST: "" = as the others see it; OTHER: of the first */
+    int port;                         /* the launchers'; FIRST: 0 = a free one */
+    char secret[260];                 /* "" = none */
+    bool made;                        /* it was made here: others need the line that has it */
+    bool loopback;                    /* nobody from outside this machine */
+    bool near;                        /* no secret: who is in a network of this machine is let in */
+    char pattern[LS__NODE_NAME_MAX + 1]; /* no secret: names of the nodes, %d = number, "" = near */
+    int pattern_first;                   /* the number of node 1 in it */
+    char machine[LS__NODE_NAME_MAX + 1];
+    char found[160];              /* who said so: "--nnodes 2", "SLURM step 7.0" */
+    double timeout;               /* seconds for all to come; -1 = none */
+    const struct ls__hosts *hosts; /* that agents start launchers on; NULL = none */
+    char agent[1024];
+} ls__nodes_plan;
+
 typedef struct ls__launcher_plan {
     char path[LS_PATH_MAX]; /* what is executed */
     char **argv;            /* NULL-ended; words borrowed from the command line */
     ls__cpus cpus;
     ls__device_plan devices; /* .threads: of OMP_NUM_THREADS */
-    int size;                /* ranks */
+    int size;                /* ranks that this launcher starts */
+    ls__nodes_plan nodes;
+    ls__node_place place; /* once it is known; of a job on one machine from the beginning */
+    const ls__launcher_flags *flags; /* borrowed */
+    const ls__launcher_words *words; /* borrowed */
     bool own_threads;        /* OMP_NUM_THREADS was there already, and stays */
     char host[256];
     char master_addr[256];
@@ -84,7 +116,7 @@ typedef struct ls__launcher_plan {
     double hang_timeout, silence_warning; /* seconds; 0 = none */
     int ninjections;
     ls__injection injections[LS__INJECTIONS_MAX]; /* in the order of time */
-    unsigned char *shown; /* (size) LS__SHOW_STDOUT | LS__SHOW_STDERR: what is on our streams */
+    unsigned char *shown; /* (size; the first of several nodes: all ranks) LS__SHOW_STDOUT | LS__SHOW_STDERR: what is on our streams */
     int pid;              /* of the process that was started as lockstep run */
     double started;       /* ls__now() scale */
 } ls__launcher_plan;
@@ -150,7 +182,7 @@ int ls__launcher_run(ls__launcher_plan *plan);
 
 /* The part of it that a guardian watches: ranks are its children. guardian_fd: a pidfd of the guardian.
  * folder: for the job's own files. */
-int ls__launcher_supervise(const ls__launcher_plan *plan, int guardian_fd, const char *folder);
+int ls__launcher_supervise(ls__launcher_plan *plan, int guardian_fd, const char *folder);
 /* Runs work in a child and makes sure that none of its descendants survives it, however it ends. */
 int ls__guard(int (*work)(void *user, int guardian_fd), void *user);
 

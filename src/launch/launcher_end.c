@@ -44,15 +44,33 @@ static json_t *end_fields(const ls__end *end)
     return fields;
 }
 
-void ls__job_ended_by(ls__launcher_job *j, const ls__end *end)
+int ls__job_rank(const ls__launcher_job *j, int local)
+{
+    return local < 0 ? local : j->plan->place.first_rank + local;
+}
+
+int ls__job_local(const ls__launcher_job *j, int rank)
+{
+    int local = rank - j->plan->place.first_rank;
+    return rank >= 0 && local >= 0 && local < j->plan->size ? local : -1;
+}
+
+void ls__job_fail(ls__launcher_job *j, const ls__end *end, const char *host)
 {
     if (j->failed) return;
     j->failed = true;
     j->end = *end;
+    snprintf(j->end_host, sizeof j->end_host, "%s", host);
+    ls__nodes_tell_end(j);
+}
+
+void ls__job_ended_by(ls__launcher_job *j, const ls__end *end)
+{
+    ls__job_fail(j, end, j->plan->host);
 }
 
 /* The others get a chance to leave; what they do with it is no failure of theirs. */
-static void end_the_others(ls__launcher_job *j)
+void ls__job_end_ranks(ls__launcher_job *j)
 {
     double grace = j->plan->grace;
     ls__crew_signal(&j->crew, SIGTERM);
@@ -67,6 +85,7 @@ static void end_the_others(ls__launcher_job *j)
  * does whose peer is gone (EX_UNAVAILABLE is our own code for that). */
 static int weight_of(const ls__end *end)
 {
+    if (end->rank < 0) return 2; /* a machine that is gone */
     switch (end->signal) {
     case 0:
         return end->exit_code == 69 ? 0 : 1;
@@ -81,53 +100,51 @@ static int weight_of(const ls__end *end)
     }
 }
 
-/* When a rank's failure began. */
-static double began(const ls__rank_life *life)
+static const ls__failure *find_cause(const ls__launcher_job *j)
 {
-    return life->traceback_at > 0 ? life->traceback_at : life->ended_at;
-}
-
-static int find_cause(const ls__launcher_job *j)
-{
-    int best = -1;
-    for (int r = 0; r < j->plan->size; r++) {
-        const ls__rank_life *life = &j->ranks[r];
-        if (!life->failed) continue;
-        if (best < 0) {
-            best = r;
-            continue;
-        }
-        int a = weight_of(&life->end), b = weight_of(&j->ranks[best].end);
-        if (a > b || (a == b && began(life) < began(&j->ranks[best]))) best = r;
+    const ls__failure *best = &j->failures[0];
+    for (int i = 1; i < j->nfailures; i++) {
+        const ls__failure *f = &j->failures[i];
+        int a = weight_of(&f->end), b = weight_of(&best->end);
+        if (a > b || (a == b && f->began < best->began)) best = f;
     }
     return best;
 }
 
-/* A rank that still runs, and may turn out to be the cause. */
-static bool is_expected(const ls__launcher_job *j, int cause)
+/* A rank that still runs, and may turn out to be the cause; or a machine that says nothing. */
+static bool is_expected(const ls__launcher_job *j, const ls__failure *cause)
 {
-    if (weight_of(&j->ranks[cause].end) == 0) return true;
+    if (weight_of(&cause->end) == 0) return true;
     for (int r = 0; r < j->plan->size; r++) {
         const ls__rank_life *life = &j->ranks[r];
         bool runs = !j->crew.children[r].ended;
-        if (runs && life->traceback_at > 0 && life->traceback_at < began(&j->ranks[cause]))
-            return true;
+        if (runs && life->traceback_at > 0 && life->traceback_at < cause->began) return true;
     }
-    return false;
+    return ls__nodes_expects(j, cause->began);
 }
 
 /* The moment is over. */
 static void settle(ls__launcher_job *j)
 {
-    int cause = find_cause(j);
+    const ls__failure *cause = find_cause(j);
     double since = ls__now() - j->stop_at;
-    if (is_expected(j, cause) && since < patience_seconds && j->crew.alive > 0) {
+    bool alive = j->crew.alive > 0 || ls__nodes_busy(j);
+    if (is_expected(j, cause) && since < ls__nodes_patience(j, patience_seconds) && alive) {
         j->deadline = ls__now() + settle_seconds;
         return;
     }
-    ls__job_ended_by(j, &j->ranks[cause].end);
+    ls__job_fail(j, &cause->end, cause->host);
     ls__events_write(j, "failure", end_fields(&j->end));
-    if (j->crew.alive > 0) end_the_others(j);
+    if (alive) ls__job_end_ranks(j);
+}
+
+void ls__job_add_failure(ls__launcher_job *j, const ls__failure *failure)
+{
+    if (j->nfailures < LS__FAILURES_MAX) j->failures[j->nfailures++] = *failure;
+    if (j->phase == LS__JOB_SETTLING) return;
+    j->phase = LS__JOB_SETTLING;
+    j->stop_at = ls__now();
+    j->deadline = ls__nodes_decides(j) ? j->stop_at + settle_seconds : -1;
 }
 
 /* --- what happens --- */
@@ -137,7 +154,7 @@ static ls__end end_of(ls__launcher_job *j, int rank)
 {
     const ls__child *child = &j->crew.children[rank];
     ls__end end = { .kind = child->signal ? LS__END_SIGNAL : LS__END_EXIT,
-                    .rank = rank,
+                    .rank = ls__job_rank(j, rank),
                     .pid = (int)child->pid,
                     .exit_code = child->exit_code,
                     .signal = child->signal,
@@ -166,12 +183,11 @@ void ls__job_rank_ended(ls__launcher_job *j, int rank)
         if (j->stop_code == 0) j->stop_code = code;
         return;
     }
-    life->failed = true;
-    life->end = end;
-    if (j->phase == LS__JOB_SETTLING) return;
-    j->phase = LS__JOB_SETTLING;
-    j->stop_at = ls__now();
-    j->deadline = j->stop_at + settle_seconds;
+    ls__failure failure = { .end = end,
+                            .began = life->traceback_at > 0 ? life->traceback_at : life->ended_at };
+    snprintf(failure.host, sizeof failure.host, "%s", j->plan->host);
+    ls__nodes_tell_failure(j, &failure);
+    ls__job_add_failure(j, &failure);
 }
 
 /* SIGTERM and its like: relayed to every rank's group, and a time limit. */
@@ -224,8 +240,10 @@ void ls__job_deadline_passed(ls__launcher_job *j)
 
 void ls__job_close(ls__launcher_job *j)
 {
-    if (!j->failed && j->phase == LS__JOB_SETTLING) {
-        ls__job_ended_by(j, &j->ranks[find_cause(j)].end);
+    if (!ls__nodes_decides(j)) return;
+    if (!j->failed && j->nfailures > 0 && j->phase == LS__JOB_SETTLING) {
+        const ls__failure *cause = find_cause(j);
+        ls__job_fail(j, &cause->end, cause->host);
         ls__events_write(j, "failure", end_fields(&j->end));
     }
     if (j->failed) return;

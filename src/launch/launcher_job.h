@@ -7,6 +7,7 @@
 #define LS_LAUNCH_LAUNCHER_JOB_H
 
 #include "launch/launcher.h"
+#include "launch/launcher_nodes.h"
 #include "record/record.h"
 #include "world/crew.h"
 #include "world/output.h"
@@ -26,16 +27,23 @@ typedef struct ls__rank_life {
     double output_at;    /* ls__now() of its last line; 0 = none */
     double traceback_at; /* when it began to print one of Python's; 0 = never */
     double ended_at;
-    bool failed; /* ended badly, and not because we asked */
-    ls__end end;
     int64_t beat_ns; /* modification time of its heartbeat; 0 = never */
     double beat_at;  /* ls__now() when that was seen */
     int64_t step;    /* it says it is at; -1 */
     double cpu_seconds;
 } ls__rank_life;
 
+/* An end that may be the job's: of a rank that ended badly and not because we asked, or of more. */
+typedef struct ls__failure {
+    ls__end end;  /* .rank: of all machines' */
+    double began; /* ls__now() */
+    char host[256];
+} ls__failure;
+
+enum { LS__FAILURES_MAX = 64 }; /* more are consequences */
+
 typedef struct ls__launcher_job {
-    const ls__launcher_plan *plan;
+    ls__launcher_plan *plan;
     const char *folder; /* for the job's own files */
     int guardian_fd, port_fd, port;
     ls__crew crew;
@@ -53,6 +61,10 @@ typedef struct ls__launcher_job {
     int stop_code; /* of the first rank that ended with one after a signal */
     bool failed;   /* end says how */
     ls__end end;
+    char end_host[256];    /* where */
+    ls__failure *failures; /* (nfailures) of this start, in the order in which they were seen */
+    int nfailures;
+    ls__nodes_job *nodes; /* NULL: one machine */
     int64_t oom_kills; /* before the ranks started */
 
     /* signs of life */
@@ -81,11 +93,21 @@ typedef struct ls__launcher_job {
 
 /* --- launcher_end.c: what an end is called --- */
 void ls__job_rank_ended(ls__launcher_job *j, int rank);
+/* A rank, here or elsewhere, has failed: the moment begins in which others may prove to be the cause. */
+void ls__job_add_failure(ls__launcher_job *j, const ls__failure *failure);
+/* The job ends for this, without such a moment. */
+void ls__job_fail(ls__launcher_job *j, const ls__end *end, const char *host);
+/* The ranks here get a chance to leave. */
+void ls__job_end_ranks(ls__launcher_job *j);
 void ls__job_request_end(ls__launcher_job *j, int number);
 void ls__job_guardian_died(ls__launcher_job *j);
 void ls__job_deadline_passed(ls__launcher_job *j);
-/* A failure that nobody can have come before. */
+/* A failure here that nobody can have come before. */
 void ls__job_ended_by(ls__launcher_job *j, const ls__end *end);
+/* Of all ranks that the launcher started: how a rank is called, and where its output is kept. */
+int ls__job_rank(const ls__launcher_job *j, int local);
+/* -1: it is another machine's. */
+int ls__job_local(const ls__launcher_job *j, int rank);
 void ls__job_kill(ls__launcher_job *j);
 /* All ranks are gone. */
 void ls__job_close(ls__launcher_job *j);

@@ -31,18 +31,17 @@ enum {
     X(JOIN, 5, 3, { 255, 255, 255 })             /* ls__node_join */                               \
     X(REFUSED, 1, 1, { 2047 })                   /* whether to try again; why */                   \
     X(PLACE, 12, 5, { 255, 255, 255, 255, 255 }) /* ls__node_place */                              \
-    X(PING, 4, 0, { 0 })            /* time here; age of the last sign of life, ms; step; idle */  \
+    X(PING, 3, 0, { 0 })            /* time here; age of the last sign of life, ms; step */        \
     X(PONG, 2, 0, { 0 })            /* the ping's time; the first node's */                        \
-    X(FAILED, 12, 2, { 2047, 255 }) /* to node 0: an end; said, host */                            \
+    X(FAILED, 11, 2, { 2047, 255 }) /* to node 0: an end; said, host */                            \
     X(TRACEBACK, 2, 0, { 0 })       /* to node 0: rank; when it began */                           \
     X(LINE, 3, 1, { 1 << 16 })      /* to node 0: rank, which, lines left out before; text */      \
     X(EVENT, 0, 1, { 1 << 16 })     /* to node 0: JSON */                                          \
     X(METRICS, 0, 1, { 1 << 16 })   /* to node 0: what rank 0 wrote */                             \
     X(SIGNAL, 1, 0, { 0 }) /* number; to node 0: somebody sent it, from node 0: act on it */       \
-    X(VERDICT, 12, 2, { 2047, 255 }) /* from node 0: the job has failed so; end your ranks */      \
+    X(VERDICT, 11, 2, { 2047, 255 }) /* from node 0: the job has failed so; end your ranks */      \
     X(ENDED, 3, 0, { 0 })   /* to node 0: no rank is left here: restarts, stop code, step */       \
-    X(RESTART, 2, 0, { 0 }) /* from node 0: once more: restarts, ms until then */                  \
-    X(FINISH, 12, 2, { 2047, 255 }) /* from node 0: it is over, so */
+    X(FINISH, 11, 2, { 2047, 255 }) /* from node 0: it is over, so */
 
 typedef enum ls__node_frame_type {
 #define LS__NODE_FRAME_ENUM(name, numbers, texts, ...) LS__NODE_##name,

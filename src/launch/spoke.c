@@ -198,7 +198,7 @@ static void take(ls__spoke *s, const ls__node_frame *frame)
         take_refusal(s, frame);
     } else if (frame->type == LS__NODE_PONG) {
         take_pong(s, frame);
-    } else if (s->state == LS__SPOKE_JOINED && frame->type == LS__NODE_PLACE) {
+    } else if (frame->type == LS__NODE_PLACE && s->state >= LS__SPOKE_JOINED) {
         if (ls__node_place_read(frame, &s->place) == LS_OK)
             s->state = LS__SPOKE_PLACED;
         else

@@ -21,8 +21,8 @@ typedef struct ls__spoke_options {
     ls__node_join join;
     double silence; /* seconds without a word after which the first node is lost; 0 = 5 */
     void (*message)(void *user, const ls__node_frame *frame);
-    /* The numbers behind the time of a ping: age of the last sign of life in ms, step, idle. */
-    void (*pulse)(void *user, int64_t numbers[3]);
+    /* The numbers behind the time of a ping: age of the last sign of life in ms, step. */
+    void (*pulse)(void *user, int64_t numbers[2]);
     void *user;
 } ls__spoke_options;
 

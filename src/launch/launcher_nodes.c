@@ -1,0 +1,253 @@
+/* Several machines: what a launcher does whichever of them it is. The connections live in the job's one
+ * epoll set, so that nothing here waits; what is said is in launcher_nodes_first.c and _other.c.
+ * Expected: 2 to 1,000 launchers that say little while ranks run. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mac.h"
+#include "base/memory.h"
+#include "launch/launcher_nodes_parts.h"
+
+static const double one_relay = 1.0; /* srun sends a signal to every task: that is one */
+static const double told_after = 10.0;
+
+bool ls__nodes_decides(const ls__launcher_job *j)
+{
+    return !j->nodes || j->nodes->hub;
+}
+
+/* --- who may join without a secret --- */
+
+static bool lets_in(void *user, const struct sockaddr *peer)
+{
+    const ls__launcher_job *j = user;
+    return ls__nodes_names(&j->plan->nodes, peer);
+}
+
+/* --- opening --- */
+
+static void own_join(const ls__launcher_job *j, ls__node_join *out)
+{
+    const ls__launcher_plan *plan = j->plan;
+    *out = (ls__node_join) { .node_rank = plan->nodes.node_rank,
+                             .size = plan->size,
+                             .port = j->nodes->own_port,
+                             .restarts = j->restarts,
+                             .pid = plan->pid };
+    snprintf(out->host, sizeof out->host, "%.255s", plan->host);
+    snprintf(out->machine, sizeof out->machine, "%s", plan->nodes.machine);
+}
+
+static ls_status open_first(ls__launcher_job *j)
+{
+    const ls__nodes_plan *nodes = &j->plan->nodes;
+    ls__node_join own;
+    own_join(j, &own);
+    snprintf(own.address, sizeof own.address, "%s", nodes->host);
+    j->nodes->remotes = ls__alloc((size_t)nodes->launchers, sizeof *j->nodes->remotes);
+    if (!j->nodes->remotes) return LS_ERR_MEMORY;
+    LS_TRY(ls__hub_create(&(ls__hub_options) { .launchers = nodes->launchers,
+                                               .own = j->plan->size > 0 ? &own : NULL,
+                                               .secret = nodes->secret,
+                                               .lets_in = lets_in,
+                                               .port = nodes->port,
+                                               .loopback = nodes->loopback,
+                                               .come = ls__first_come,
+                                               .lost = ls__first_lost,
+                                               .message = ls__first_message,
+                                               .user = j },
+                          &j->nodes->hub));
+    LS_TRY(ls__crew_watch(&j->crew, ls__hub_fd(j->nodes->hub), LS__TAG_NODES));
+    ls__nodes_tell_line_to_join(j->plan, ls__hub_port(j->nodes->hub));
+    if (!nodes->hosts) return LS_OK;
+    LS_TRY(ls__agents_create(j->plan, ls__hub_port(j->nodes->hub), &j->nodes->agents));
+    return ls__agents_start_all(j->nodes->agents);
+}
+
+static ls_status open_other(ls__launcher_job *j)
+{
+    const ls__nodes_plan *nodes = &j->plan->nodes;
+    ls__spoke_options options = { .host = nodes->host,
+                                  .secret = nodes->secret,
+                                  .port = nodes->port,
+                                  .message = ls__other_message,
+                                  .pulse = ls__other_pulse,
+                                  .user = j };
+    own_join(j, &options.join);
+    LS_TRY(ls__spoke_create(&options, &j->nodes->spoke));
+    return ls__crew_watch(&j->crew, ls__spoke_fd(j->nodes->spoke), LS__TAG_NODES);
+}
+
+ls_status ls__nodes_open(ls__launcher_job *j)
+{
+    ls__nodes_role role = j->plan->nodes.role;
+    if (role == LS__NODES_NONE) return LS_OK;
+    j->nodes = ls__alloc(1, sizeof *j->nodes);
+    if (!j->nodes) return LS_ERR_MEMORY;
+    j->nodes->own_port = j->port;
+    j->nodes->told_at = ls__now() + told_after;
+    return role == LS__NODES_FIRST ? open_first(j) : open_other(j);
+}
+
+void ls__nodes_close(ls__launcher_job *j)
+{
+    if (!j->nodes) return;
+    ls__agents_destroy(j->nodes->agents);
+    ls__hub_destroy(j->nodes->hub);
+    ls__spoke_destroy(j->nodes->spoke);
+    ls__free(j->nodes->remotes);
+    ls__free(j->nodes);
+    j->nodes = NULL;
+}
+
+/* --- meeting --- */
+
+void ls__nodes_serve(ls__launcher_job *j)
+{
+    if (!j->nodes) return;
+    if (j->nodes->hub) ls__hub_serve(j->nodes->hub);
+    if (j->nodes->spoke) {
+        ls__spoke_serve(j->nodes->spoke);
+        ls__other_check(j);
+    }
+}
+
+double ls__nodes_due(const ls__launcher_job *j)
+{
+    if (!j->nodes) return -1;
+    return j->nodes->hub ? ls__hub_due(j->nodes->hub) : ls__spoke_due(j->nodes->spoke);
+}
+
+static void tell_missing(ls__nodes_job *n)
+{
+    char missing[200];
+    if (ls__now() < n->told_at) return;
+    n->told_at = ls__now() + told_after * 6;
+    ls__hub_missing_text(n->hub, missing, sizeof missing);
+    ls__log(LS__LOG_INFO, "%d of %d nodes are here; waiting for node %s", ls__hub_here(n->hub),
+            ls__hub_launchers(n->hub), missing);
+}
+
+ls_status ls__nodes_ready(ls__launcher_job *j, bool *ready)
+{
+    ls__nodes_job *n = j->nodes;
+    *ready = false;
+    if (!n->hub) {
+        *ready = n->placed;
+        if (ls__spoke_state_of(n->spoke) != LS__SPOKE_REFUSED) return LS_OK;
+        return ls_fail(LS_ERR_PEER, "the first node (%.200s, port %d) has not let this one in: %s",
+                       j->plan->nodes.host, j->plan->nodes.port, ls__spoke_why(n->spoke));
+    }
+    if (n->agents) LS_TRY(ls__agents_check(n->agents, n->hub));
+    *ready = ls__hub_here(n->hub) == ls__hub_launchers(n->hub);
+    if (!*ready) tell_missing(n);
+    return LS_OK;
+}
+
+ls_status ls__nodes_late(ls__launcher_job *j)
+{
+    const ls__nodes_job *n = j->nodes;
+    char missing[200];
+    double limit = j->plan->nodes.timeout;
+    if (n->hub) {
+        ls__hub_missing_text(n->hub, missing, sizeof missing);
+        return ls_fail(LS_ERR_TIMEOUT, "%d of %d nodes came within %g s (--timeout); missing: %s",
+                       ls__hub_here(n->hub), ls__hub_launchers(n->hub), limit, missing);
+    }
+    if (ls__spoke_state_of(n->spoke) == LS__SPOKE_JOINED)
+        return ls_fail(LS_ERR_TIMEOUT, "not all nodes came within %g s (--timeout)", limit);
+    return ls_fail(LS_ERR_TIMEOUT,
+                   "the first node (%.200s, port %d) could not be reached within %g s (--timeout): "
+                   "%.200s",
+                   j->plan->nodes.host, j->plan->nodes.port, limit, ls__spoke_why(n->spoke));
+}
+
+/* What only launchers know does not go over the wire. */
+static void secret_of_ranks(ls__launcher_job *j, ls__node_place *place)
+{
+    char text[LS__SECRET_TEXT];
+    if (!j->plan->nodes.secret[0]) return;
+    ls__secret_derive(j->plan->nodes.secret, "ranks", text);
+    snprintf(place->secret, sizeof place->secret, "%s", text);
+}
+
+static ls_status start_first(ls__launcher_job *j)
+{
+    ls__launcher_plan *plan = j->plan;
+    ls__nodes_job *n = j->nodes;
+    ls__node_place common = { .restarts = j->restarts,
+                              .max_restarts = plan->max_restarts,
+                              .grace_ms = plan->grace < 0 ? -1 : (int)(plan->grace * 1000) };
+    snprintf(common.run_id, sizeof common.run_id, "%s", plan->run_id);
+    snprintf(common.role, sizeof common.role, "%s", plan->role);
+    snprintf(common.host, sizeof common.host, "%.255s", plan->host);
+    if (!plan->nodes.secret[0]) {
+        if (!n->secret_of_ranks[0]) LS_TRY(ls__secret_make(n->secret_of_ranks));
+        snprintf(common.secret, sizeof common.secret, "%s", n->secret_of_ranks);
+    }
+    LS_TRY(ls__hub_start(n->hub, &common, &plan->place));
+    for (int i = 0; i < plan->nodes.launchers; i++) {
+        bool own = plan->size > 0 && i == plan->nodes.node_rank;
+        n->remotes[i] = (ls__remote) { .runs = !own, .sign_at = ls__now() };
+    }
+    n->ntracebacks = 0;
+    n->started = true;
+    secret_of_ranks(j, &plan->place);
+    j->port = plan->place.port;
+    return LS_OK;
+}
+
+ls_status ls__nodes_start(ls__launcher_job *j)
+{
+    ls__launcher_plan *plan = j->plan;
+    if (j->nodes->hub) return start_first(j);
+    plan->place = *ls__spoke_place(j->nodes->spoke);
+    j->nodes->placed = false;
+    secret_of_ranks(j, &plan->place);
+    /* As it was called here, if by a name: "job-node-0-0.job" says more than a number. */
+    if (plan->nodes.launchers > 0)
+        snprintf(plan->place.master_addr, sizeof plan->place.master_addr, "%s", plan->nodes.host);
+    snprintf(plan->run_id, sizeof plan->run_id, "%s", plan->place.run_id);
+    snprintf(plan->role, sizeof plan->role, "%.63s", plan->place.role);
+    plan->max_restarts = plan->place.max_restarts;
+    plan->grace = plan->place.grace_ms < 0 ? -1 : plan->place.grace_ms / 1000.0;
+    j->restarts = plan->place.restarts;
+    j->port = plan->place.port;
+    return LS_OK;
+}
+
+void ls__nodes_call_back(ls__launcher_job *j)
+{
+    if (j->nodes && j->nodes->agents) ls__agents_start_missing(j->nodes->agents, j->nodes->hub);
+}
+
+/* --- signals --- */
+
+/* The first relays, so that all act on the same ones; the others only pass on. */
+bool ls__nodes_signal(ls__launcher_job *j, int number)
+{
+    ls__nodes_job *n = j->nodes;
+    ls__node_frame frame = { .type = LS__NODE_SIGNAL, .numbers = { number } };
+    if (!n || number < 1 || number > 64) return true;
+    double now = ls__now();
+    if (!n->hub) {
+        if (ls__spoke_state_of(n->spoke) != LS__SPOKE_PLACED) return true;
+        ls__spoke_send(n->spoke, &frame);
+        return false;
+    }
+    if (!n->started) return true;
+    if (n->relayed_at[number] > 0 && now - n->relayed_at[number] < one_relay) return false;
+    n->relayed_at[number] = now;
+    ls__hub_broadcast(n->hub, &frame);
+    return true;
+}
+
+const char *ls__nodes_host_of(void *job, int rank)
+{
+    const ls__launcher_job *j = job;
+    return ls__hub_join_of(j->nodes->hub, ls__hub_launcher_of(j->nodes->hub, rank))->host;
+}

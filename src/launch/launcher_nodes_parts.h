@@ -1,0 +1,54 @@
+/* Inside of launcher_nodes*.c. */
+#ifndef LS_LAUNCH_LAUNCHER_NODES_PARTS_H
+#define LS_LAUNCH_LAUNCHER_NODES_PARTS_H
+
+#include "launch/agents.h"
+#include "launch/hub.h"
+#include "launch/launcher_job.h"
+#include "launch/spoke.h"
+
+enum { LS__TRACEBACKS_MAX = 64, LS__TAG_NODES = LS__CREW_TAGS + 16 };
+
+/* Another launcher, seen by the first. */
+typedef struct ls__remote {
+    bool runs; /* ranks of this start */
+    double sign_at;
+    int64_t dropped; /* lines that it had to leave out */
+} ls__remote;
+
+struct ls__nodes_job {
+    int own_port; /* for MASTER_PORT, if rank 0 is here */
+    char secret_of_ranks[LS__NODE_NAME_MAX + 1];
+
+    /* the first */
+    ls__hub *hub;
+    ls__agents *agents;
+    ls__remote *remotes; /* (launchers) */
+    bool started;
+    struct {
+        int rank; /* elsewhere, still running as far as we know */
+        double at;
+    } tracebacks[LS__TRACEBACKS_MAX];
+    int ntracebacks;
+    double relayed_at[65]; /* by signal */
+    double told_at;        /* who is waited for */
+
+    /* another */
+    ls__spoke *spoke;
+    bool placed; /* and not started yet */
+    bool over;   /* j->end is the job's */
+    int64_t dropped;
+};
+
+/* Callbacks of the hub and the spoke; user is the job. */
+void ls__first_come(void *user, int launcher);
+void ls__first_lost(void *user, int launcher, const char *why);
+void ls__first_message(void *user, int launcher, const ls__node_frame *frame);
+void ls__other_message(void *user, const ls__node_frame *frame);
+void ls__other_pulse(void *user, int64_t numbers[2]);
+/* After the spoke was served. */
+void ls__other_check(ls__launcher_job *j);
+/* Acts on a signal here, wherever it came from. */
+void ls__job_take_signal(ls__launcher_job *j, int number);
+
+#endif
