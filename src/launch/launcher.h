@@ -24,8 +24,9 @@ typedef struct ls__launcher_flags {
     const char *nproc_per_node, *nnodes, *node_rank, *master_addr, *master_port, *rdzv_id, *role;
     const char *log_dir, *tee, *redirects, *local_ranks_filter;
     const char *events, *inject, *hang_timeout, *silence_warning;
+    const char *join, *hosts, *hostfile, *agent;
     bool standalone, module, no_python, dry_run;
-    ls_flag table[24]; /* of all of them, for the option table */
+    ls_flag table[40]; /* of all of them, for the option table */
 } ls__launcher_flags;
 
 typedef struct ls__launcher_words {
@@ -79,7 +80,7 @@ typedef struct ls__nodes_plan {
     bool made;                        /* it was made here: others need the line that has it */
     bool loopback;                    /* nobody from outside this machine */
     bool near;                        /* no secret: who is in a network of this machine is let in */
-    char pattern[LS__NODE_NAME_MAX + 1]; /* no secret: names of the nodes, %d = number, "" = near */
+    char pattern[LS__NODE_NAME_MAX + 1]; /* no secret: names of the others, "#" = number; "" = near */
     int pattern_first;                   /* the number of node 1 in it */
     char machine[LS__NODE_NAME_MAX + 1];
     char found[160];              /* who said so: "--nnodes 2", "SLURM step 7.0" */
@@ -132,13 +133,15 @@ void ls__launcher_plan_free(ls__launcher_plan *plan);
 ls_status ls__launcher_program(const ls__launcher_flags *flags, char **words,
                                ls__launcher_plan *out, int *exit_code);
 /* Which streams of which ranks are shown, by --tee, --redirects and --local-ranks-filter. */
-ls_status ls__launcher_shown(const ls__launcher_flags *flags, int size, unsigned char *shown);
+/* size: of one machine; first: it has rank 0. */
+ls_status ls__launcher_shown(const ls__launcher_flags *flags, int size, bool first,
+                             unsigned char *shown);
 /* --inject */
 ls_status ls__launcher_injections(const char *text, int size, ls__launcher_plan *out);
 /* A whole number in [low, high], or an error that names the flag. */
 ls_status ls__launcher_number(const char *flag, const char *text, int low, int high, int *out);
 
-/* --dry-run. */
+/* --dry-run; where there are several machines, for what is known before they have met. */
 ls_status ls__launcher_show(const ls__launcher_plan *plan);
 json_t *ls__launcher_json(const ls__launcher_plan *plan);
 

@@ -13,7 +13,7 @@
 
 const char *const ls__launcher_shared_flags[] = {
     "devices", "threads-per-device", "name", "runs-dir", "grace-period", "max-restarts",
-    "report",  "log-level",          "json", "help",     "version",      NULL
+    "report",  "log-level",          "json", "help",     "version",      "timeout",      NULL
 };
 
 void ls__launcher_flags_init(ls__launcher_flags *f)
@@ -39,11 +39,20 @@ void ls__launcher_flags_init(ls__launcher_flags *f)
           "warn when nothing is printed and the CPUs idle for so long, or none; otherwise 10min" },
         { "inject", 's', &f->inject,
           "send ranks signals on purpose: kill:rank=1@10s, stop:rank=0@500ms,..." },
-        { "master-addr", 's', &f->master_addr, "MASTER_ADDR; otherwise 127.0.0.1" },
-        { "master-port", 's', &f->master_port, "MASTER_PORT; otherwise a free one" },
+        { "master-addr", 's', &f->master_addr,
+          "MASTER_ADDR; otherwise 127.0.0.1. Of several machines: where the first one is" },
+        { "master-port", 's', &f->master_port,
+          "MASTER_PORT; otherwise a free one. Of several machines: where they meet" },
         { "standalone", 'b', &f->standalone, "one machine: what is done anyway" },
-        { "nnodes", 's', &f->nnodes, "machines: 1 is all that this version knows" },
-        { "node-rank", 's', &f->node_rank, "which machine this is: 0" },
+        { "nnodes", 's', &f->nnodes,
+          "machines; the first prints the line for the others, unless --master-addr is given" },
+        { "node-rank", 's', &f->node_rank,
+          "which machine this is, from 0; otherwise as they come" },
+        { "join", 's', &f->join, "become part of the job at HOST:PORT/SECRET" },
+        { "hosts", 's', &f->hosts, "start on these machines: a,b*4 (four processes on b)" },
+        { "hostfile", 's', &f->hostfile, "the same from a file: lines of HOST slots=N" },
+        { "agent", 's', &f->agent,
+          "command that runs a command on a host, given both; otherwise ssh" },
         { "rdzv-id", 's', &f->rdzv_id, "TORCHELASTIC_RUN_ID; otherwise the run's name" },
         { "role", 's', &f->role, "ROLE_NAME; otherwise default" },
     };
@@ -57,19 +66,15 @@ static const struct {
 } refused[] = {
     { "monitor-interval", "nothing is polled here, an exit is noticed at once; leave it out" },
     { "start-method", "every rank is a process of its own, started by exec; leave it out" },
-    { "rdzv-backend", "processes on one machine need no rendezvous; leave it out" },
-    { "rdzv-endpoint", "processes on one machine need no rendezvous; --master-addr and "
-                       "--master-port say where rank 0 listens" },
-    { "rdzv-conf", "processes on one machine need no rendezvous; leave it out" },
+    { "rdzv-backend", "machines meet at the first one (--master-addr, --join); leave it out" },
+    { "rdzv-endpoint", "--master-addr and --master-port say where machines meet" },
+    { "rdzv-conf", "machines meet at the first one, within --timeout; leave it out" },
     { "local-addr", "the ranks are told --master-addr and nothing else; use that" },
     { "numa-binding", "this version binds ranks to CPUs when they fill the machine, not to NUMA "
                       "nodes; leave it out, or start the program by numactl" },
     { "run-path", "programs run as processes, not inside the launcher; leave it out" },
     { "logs-specs", "logs are whole lines of each rank in --log-dir; leave it out" },
     { "signals-to-handle", "every signal that can be relayed is relayed; leave it out" },
-    { "hosts", "this version starts processes on one machine" },
-    { "hostfile", "this version starts processes on one machine" },
-    { "join", "this version starts processes on one machine" },
 };
 
 static ls_status check_refused(const char *name, size_t length, const char *as_given)

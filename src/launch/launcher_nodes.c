@@ -11,6 +11,7 @@
 #include "base/mac.h"
 #include "base/memory.h"
 #include "launch/launcher_nodes_parts.h"
+#include "launch/nodes_plan.h"
 
 static const double one_relay = 1.0; /* srun sends a signal to every task: that is one */
 static const double told_after = 10.0;
@@ -64,7 +65,7 @@ static ls_status open_first(ls__launcher_job *j)
     LS_TRY(ls__crew_watch(&j->crew, ls__hub_fd(j->nodes->hub), LS__TAG_NODES));
     ls__nodes_tell_line_to_join(j->plan, ls__hub_port(j->nodes->hub));
     if (!nodes->hosts) return LS_OK;
-    LS_TRY(ls__agents_create(j->plan, ls__hub_port(j->nodes->hub), &j->nodes->agents));
+    LS_TRY(ls__agents_create(j->plan, &j->crew, ls__hub_port(j->nodes->hub), &j->nodes->agents));
     return ls__agents_start_all(j->nodes->agents);
 }
 
@@ -119,7 +120,9 @@ void ls__nodes_serve(ls__launcher_job *j)
 double ls__nodes_due(const ls__launcher_job *j)
 {
     if (!j->nodes) return -1;
-    return j->nodes->hub ? ls__hub_due(j->nodes->hub) : ls__spoke_due(j->nodes->spoke);
+    double at = j->nodes->hub ? ls__hub_due(j->nodes->hub) : ls__spoke_due(j->nodes->spoke);
+    double look = ls__agents_due(j->nodes->agents);
+    return j->phase == LS__JOB_WAITING && look >= 0 && look < at ? look : at;
 }
 
 static void tell_missing(ls__nodes_job *n)

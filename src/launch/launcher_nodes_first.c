@@ -134,7 +134,7 @@ static void take_event(ls__launcher_job *j, int launcher, const ls__node_frame *
         json_object_set_new(event, "node", json_integer(launcher));
         json_object_set_new(event, "host",
                             json_string(ls__hub_join_of(j->nodes->hub, launcher)->host));
-        ls__events_write(j, kept, json_incref(event));
+        ls__events_write(j, kept, json_incref(event)); /* which steals one */
     }
     ls__free(kept);
     json_decref(event);

@@ -15,6 +15,8 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "launch/node_names.h"
+#include "launch/nodes_plan.h"
 #include "record/record.h"
 #include "world/report.h"
 
@@ -55,6 +57,19 @@ static ls_status spec_of_nproc(const char *nproc, const ls__cpus *cpus, const ls
     return LS_OK;
 }
 
+/* How many processes; NULL = as many as there are devices. */
+static const char *nproc_of(const ls__launcher_flags *flags, const ls__launcher_plan *plan,
+                            const char *devices)
+{
+    static char slots[16];
+    if (flags->nproc_per_node) return flags->nproc_per_node;
+    if (plan->nodes.local_launchers > 1 && !devices) return "1";
+    if (!plan->nodes.hosts || plan->nodes.node_rank != 0 || plan->nodes.hosts->hosts[0].slots == 0)
+        return NULL;
+    snprintf(slots, sizeof slots, "%d", plan->nodes.hosts->hosts[0].slots);
+    return slots;
+}
+
 /* Processes of other programs bring threads of their own (BLAS, loaders), so the CPUs are shared out
  * among the ranks unless somebody says otherwise: with one thread each most of a large machine
  * would idle, with all of them for each rank the ranks would fight. */
@@ -71,21 +86,30 @@ static ls_status plan_devices(const ls__launcher_flags *flags, const ls__options
     gpus.plugin = true; /* of ours, for training; other programs bring their own */
     LS_TRY(ls__devices_plan_with(devices ? devices : "auto", (int)threads, &out->cpus, &gpus,
                                  &out->devices));
-    int count = out->devices.count;
-    if (flags->nproc_per_node) {
-        LS_TRY(spec_of_nproc(flags->nproc_per_node, &out->cpus, &gpus, spec));
+    int count = out->devices.count, others = out->nodes.local_launchers;
+    const char *nproc = nproc_of(flags, out, devices);
+    if (nproc) {
+        LS_TRY(spec_of_nproc(nproc, &out->cpus, &gpus, spec));
         LS_TRY(ls__devices_plan_with(spec, (int)threads, &out->cpus, &gpus, &out->devices));
         if (devices && strcmp(devices, "auto") != 0 && count != out->devices.count)
             return ls_fail(LS_ERR_CONFIG,
                            "--devices %.64s means %d processes and --nproc-per-node %.64s means "
                            "%d: leave one out",
-                           devices, count, flags->nproc_per_node, out->devices.count);
+                           devices, count, nproc, out->devices.count);
     }
+    if (others > 1 && out->devices.count > 1)
+        return ls_fail(LS_ERR_CONFIG,
+                       "%s started %d processes on this machine, each for one device, and "
+                       "--nproc-per-node or --devices ask for %d: leave them out, or start one "
+                       "process per machine",
+                       out->nodes.found, others, out->devices.count);
     out->size = out->devices.count;
     const char *set = getenv("OMP_NUM_THREADS");
     out->own_threads = set && set[0] && threads == 0;
     if (threads > 0) return LS_OK;
-    int share = out->cpus.usable / out->size;
+    /* Those who share a machine have CPUs of their own, or all have all. */
+    bool all = others > 1 && out->cpus.usable >= sysconf(_SC_NPROCESSORS_ONLN);
+    int share = out->cpus.usable / (out->size * (all ? others : 1));
     snprintf(spec, sizeof spec, "%s:%d", ls__device_kind_name(out->devices.kind), out->size);
     return ls__devices_plan_with(spec, share > 0 ? share : 1, &out->cpus, &gpus, &out->devices);
 }
@@ -109,37 +133,14 @@ static ls_status check_address(const char *address)
     if (ours) return LS_OK;
     return ls_fail(
         LS_ERR_CONFIG,
-        "--master-addr %.200s is not an address of this machine, and this version starts "
-        "processes on one machine; leave it out",
+        "--master-addr %.200s is not an address of this machine, which is the only one; leave it "
+        "out, or say how many there are (--nnodes)",
         address);
-}
-
-/* One machine: "1", and torchrun's range of one. */
-static ls_status check_nodes(const ls__launcher_flags *flags)
-{
-    int nodes = 1, node = 0;
-    if (flags->nnodes && strchr(flags->nnodes, ':') && strcmp(flags->nnodes, "1:1") != 0)
-        return ls_fail(LS_ERR_CONFIG,
-                       "--nnodes %.64s: the number of processes does not change while a job runs; "
-                       "give one number",
-                       flags->nnodes);
-    if (flags->nnodes && !strchr(flags->nnodes, ':'))
-        LS_TRY(ls__launcher_number("nnodes", flags->nnodes, 1, 1 << 20, &nodes));
-    if (nodes != 1)
-        return ls_fail(LS_ERR_UNSUPPORTED,
-                       "--nnodes %d: this version starts processes on one machine: --nnodes 1, or "
-                       "leave it out",
-                       nodes);
-    if (flags->node_rank)
-        LS_TRY(ls__launcher_number("node-rank", flags->node_rank, 0, 1 << 20, &node));
-    if (node != 0)
-        return ls_fail(LS_ERR_CONFIG, "--node-rank %d of one machine: 0, or leave it out", node);
-    return LS_OK;
 }
 
 static ls_status plan_master(const ls__launcher_flags *flags, ls__launcher_plan *out)
 {
-    LS_TRY(check_nodes(flags));
+    if (out->nodes.role != LS__NODES_NONE) return LS_OK; /* known when all have met */
     /* Numeric: names are looked up in IPv6 first, and fail noisily where there is none. */
     snprintf(out->master_addr, sizeof out->master_addr, "%s",
              flags->master_addr && flags->master_addr[0] ? flags->master_addr : "127.0.0.1");
@@ -197,7 +198,27 @@ static ls_status plan_watch(const ls__launcher_flags *flags, ls__launcher_plan *
     LS_TRY(read_duration("hang-timeout", flags->hang_timeout, &out->hang_timeout));
     LS_TRY(read_duration("silence-warning", flags->silence_warning, &out->silence_warning));
     if (flags->events && flags->events[0]) LS_TRY(absolute(flags->events, out->events));
-    return ls__launcher_injections(flags->inject, out->size, out);
+    bool one = out->nodes.role == LS__NODES_NONE;
+    return ls__launcher_injections(flags->inject, one ? out->size : LS__WORLD_MAX, out);
+}
+
+/* What one machine is; of several, a guess for --dry-run until they have met. */
+static void plan_place(ls__launcher_plan *out)
+{
+    const ls__nodes_plan *nodes = &out->nodes;
+    int launchers = nodes->launchers > 0 ? nodes->launchers : 1, size = out->size;
+    int launcher = nodes->node_rank > 0 ? nodes->node_rank : 0;
+    int machines = launchers / nodes->local_launchers;
+    if (machines < 1) machines = 1;
+    out->place = (ls__node_place) { .launcher = launcher,
+                                    .launchers = launchers,
+                                    .node = launcher / nodes->local_launchers,
+                                    .nodes = machines,
+                                    .first_rank = launcher * size,
+                                    .world_size = launchers * size,
+                                    .local_rank = launcher % nodes->local_launchers * size,
+                                    .local_size = nodes->local_launchers * size };
+    if (nodes->role == LS__NODES_FIRST && nodes->node_rank < 0) out->size = 0;
 }
 
 static ls_status make(const ls__launcher_flags *flags, const ls__options *options,
@@ -211,10 +232,14 @@ static ls_status make(const ls__launcher_flags *flags, const ls__options *option
     ls__options_double(options, "grace-period", &out->grace);
     ls__options_int(options, "max-restarts", &restarts);
     out->max_restarts = (int)restarts;
+    out->flags = flags;
+    out->words = words;
     gethostname(out->host, sizeof out->host - 1);
     LS_TRY(ls__cpus_discover("/", &out->cpus));
     LS_TRY(plan_places(flags, options, out));
+    LS_TRY(ls__nodes_plan_make(flags, options, out));
     LS_TRY(plan_devices(flags, options, out));
+    plan_place(out);
     LS_TRY(plan_master(flags, out));
     LS_TRY(plan_watch(flags, out));
     if (flags->standalone && (flags->master_addr || flags->master_port))
@@ -222,9 +247,9 @@ static ls_status make(const ls__launcher_flags *flags, const ls__options *option
                                       "itself: leave one of them out");
     snprintf(out->run_id, sizeof out->run_id, "%s", flags->rdzv_id ? flags->rdzv_id : "");
     snprintf(out->role, sizeof out->role, "%s", flags->role ? flags->role : "default");
-    out->shown = ls__alloc((size_t)out->size, sizeof *out->shown);
+    out->shown = ls__alloc((size_t)out->size + 1, sizeof *out->shown);
     if (!out->shown) return LS_ERR_MEMORY;
-    LS_TRY(ls__launcher_shown(flags, out->size, out->shown));
+    LS_TRY(ls__launcher_shown(flags, out->size, true, out->shown));
     return ls__launcher_program(flags, words->program, out, exit_code);
 }
 
@@ -245,6 +270,7 @@ ls_status ls__launcher_plan_make(const ls__launcher_flags *flags, const ls__opti
 
 void ls__launcher_plan_free(ls__launcher_plan *plan)
 {
+    ls__nodes_plan_free(plan);
     ls__free(plan->argv);
     ls__free(plan->shown);
     plan->argv = NULL;

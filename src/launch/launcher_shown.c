@@ -57,13 +57,14 @@ static ls_status apply_filter(const char *text, int size, unsigned char *shown)
     return LS_OK;
 }
 
-ls_status ls__launcher_shown(const ls__launcher_flags *flags, int size, unsigned char *shown)
+ls_status ls__launcher_shown(const ls__launcher_flags *flags, int size, bool first,
+                             unsigned char *shown)
 {
     unsigned char tee[LS__DEVICES_MAX], redirects[LS__DEVICES_MAX];
     LS_TRY(read_streams("tee", flags->tee, size, tee));
     LS_TRY(read_streams("redirects", flags->redirects, size, redirects));
     for (int r = 0; r < size; r++) {
-        int streams = r == 0 ? LS__SHOW_STDOUT | LS__SHOW_STDERR : LS__SHOW_STDERR;
+        int streams = first && r == 0 ? LS__SHOW_STDOUT | LS__SHOW_STDERR : LS__SHOW_STDERR;
         if (redirects[r] != NOT_SAID) streams &= ~redirects[r];
         if (tee[r] != NOT_SAID) streams |= tee[r];
         shown[r] = (unsigned char)streams;
