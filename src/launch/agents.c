@@ -19,7 +19,8 @@
 
 enum { INPUT_MAX = 1 << 20 };
 
-static const double late_seconds = 1.0; /* for a launcher whose agent has ended well to be heard of */
+static const double late_seconds =
+    1.0; /* for a launcher whose agent has ended well to be heard of */
 static const double look_seconds = 0.2;
 static const double input_seconds = 30.0;
 
@@ -69,9 +70,10 @@ static void add_word(ls__text *text, const char *word)
 /* Flags that are about the set of machines are the first one's business. */
 static bool is_ours(const char *word)
 {
-    static const char *const names[] = { "hosts", "hostfile", "agent", "nnodes", "node-rank",
-                                         "master-addr", "master-port", "nproc-per-node", "join",
-                                         "name", "report", "events" };
+    static const char *const names[] = { "hosts",       "hostfile",       "agent",
+                                         "nnodes",      "node-rank",      "master-addr",
+                                         "master-port", "nproc-per-node", "join",
+                                         "name",        "report",         "events" };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         size_t n = strlen(names[i]);
         if (strncmp(word, "--", 2) == 0 && strncmp(word + 2, names[i], n) == 0 &&
@@ -123,9 +125,14 @@ char *ls__agents_command(const ls__launcher_plan *plan, int i, int port)
 /* Variables that programs are steered by, which a login elsewhere would not have. */
 static bool is_taken_along(const char *entry)
 {
-    static const char *const names[] = { "PATH=", "LD_LIBRARY_PATH=", "VIRTUAL_ENV=", "PYTHON",
-                                         "CONDA_", "CUDA_", "NCCL_", "GLOO_", "TORCH_", "HF_",
-                                         "JAX_", "XLA_", "OMP_", "MKL_", "WANDB_", "LS_",
+    static const char *const names[] = { "PATH=",        "LD_LIBRARY_PATH=",
+                                         "VIRTUAL_ENV=", "PYTHON",
+                                         "CONDA_",       "CUDA_",
+                                         "NCCL_",        "GLOO_",
+                                         "TORCH_",       "HF_",
+                                         "JAX_",         "XLA_",
+                                         "OMP_",         "MKL_",
+                                         "WANDB_",       "LS_",
                                          "LOCKSTEP_" };
     if (strncmp(entry, "LOCKSTEP_SECRET=", 16) == 0 || ls__launcher_scrubs(entry)) return false;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -176,8 +183,7 @@ ls_status ls__agents_read_input(char secret[260])
     size_t length = strnlen(text, used);
     bool good = length > 0 && length < used && length < 256;
     if (good) snprintf(secret, 260, "%s", text);
-    for (char *entry = text + length + 1; good && entry < text + used;
-         entry += strlen(entry) + 1) {
+    for (char *entry = text + length + 1; good && entry < text + used; entry += strlen(entry) + 1) {
         char *equals = strchr(entry, '=');
         if (!equals || equals == entry || !is_taken_along(entry)) continue;
         *equals = '\0';
@@ -331,7 +337,8 @@ ls_status ls__agents_check(ls__agents *a, const ls__hub *hub)
         read_status(one);
         if (one->ended_at == 0 || ls__hub_is_here(hub, i)) continue;
         if (one->code == 0 && ls__now() - one->ended_at < late_seconds) continue;
-        return ls_fail(LS_ERR_PEER, "host %s: the agent (%.200s) ended with code %d, and no node came",
+        return ls_fail(LS_ERR_PEER,
+                       "host %s: the agent (%.200s) ended with code %d, and no node came",
                        a->plan->nodes.hosts->hosts[i].name, a->plan->nodes.agent, one->code);
     }
     return LS_OK;

@@ -93,8 +93,8 @@ static json_t *document(const ls__launcher_job *j, const char *status)
         json_array_append_new(argv, json_string(*word));
     return json_pack("{s:s,s:s,s:o,s:s,s:s,s:s,s:i,s:I,s:I}", "name", plan->name, "status", status,
                      "argv", argv, "version", ls_version(), "host", plan->host, "devices",
-                     plan->devices.text, "world_size", plan->size, "step", (json_int_t)j->best_step,
-                     "pid", (json_int_t)getpid());
+                     plan->devices.text, "world_size", plan->place.world_size, "step",
+                     (json_int_t)j->best_step, "pid", (json_int_t)getpid());
 }
 
 static ls_status begin_record(ls__launcher_job *j, int64_t step)
@@ -117,7 +117,7 @@ static void refuse(ls__launcher_job *j)
     j->metrics_refused = true;
 }
 
-static void take_line(ls__launcher_job *j, const char *text, size_t nbytes)
+void ls__foreign_metrics_line(ls__launcher_job *j, const char *text, size_t nbytes)
 {
     static point p; /* 34 KiB: too much for a stack, and there is one thread */
     const char *names[VALUES_MAX];
@@ -150,7 +150,8 @@ void ls__foreign_metrics_read(ls__launcher_job *j)
         for (char *newline;
              (newline = memchr(j->metrics_line + begin, '\n', j->metrics_used - begin));) {
             size_t length = (size_t)(newline - j->metrics_line) - begin;
-            take_line(j, j->metrics_line + begin, length);
+            if (!ls__nodes_tell_metrics(j, j->metrics_line + begin, length))
+                ls__foreign_metrics_line(j, j->metrics_line + begin, length);
             begin += length + 1;
         }
         if (begin == 0 && j->metrics_used == LINE_MAX_BYTES) begin = LINE_MAX_BYTES; /* no line */

@@ -18,7 +18,7 @@
 
 enum { STRANGERS_MAX = 1024, ACCEPTS_MAX = 256 };
 
-static const double check_seconds = 0.5;
+static const double looks_per_silence = 10;
 static const double greeting_seconds = 10.0; /* for somebody who connects to say who it is */
 static const double leaving_seconds = 2.0;
 
@@ -37,6 +37,8 @@ ls_status ls__hub_create(const ls__hub_options *options, ls__hub **out)
     ls__hub *hub = ls__alloc(1, sizeof *hub);
     if (!hub) return LS_ERR_MEMORY;
     hub->options = *options;
+    hub->options.own = NULL; /* it is in its slot */
+    hub->own = options->own ? options->own->node_rank : -1;
     if (hub->options.silence <= 0) hub->options.silence = 5;
     hub->port = options->port;
     hub->listen_fd = -1;
@@ -56,7 +58,7 @@ ls_status ls__hub_create(const ls__hub_options *options, ls__hub **out)
         s->here = s->own = true;
         hub->here = 1;
     }
-    hub->check_at = ls__now() + check_seconds;
+    hub->check_at = ls__now();
     *out = hub;
     return LS_OK;
 }
@@ -180,7 +182,7 @@ static void serve_visitor(ls__hub *hub, ls__visitor *v)
 static void check_everybody(ls__hub *hub)
 {
     double now = ls__now();
-    hub->check_at = now + check_seconds;
+    hub->check_at = now + hub->options.silence / looks_per_silence;
     for (ls__visitor *v = hub->visitors; v; v = v->next) {
         bool silent = now - v->heard_at > hub->options.silence;
         if (v->state == LS__VISITOR_JOINED && v->link.broken) {

@@ -51,6 +51,7 @@ ls_status ls__hub_start(ls__hub *hub, const ls__node_place *common, ls__node_pla
 /* The launcher that starts a rank, after the start. */
 int ls__hub_launcher_of(const ls__hub *hub, int rank);
 int ls__hub_first_rank(const ls__hub *hub, int launcher);
+int ls__hub_local_rank(const ls__hub *hub, int launcher); /* of its first rank */
 
 void ls__hub_send(ls__hub *hub, int launcher, const ls__node_frame *frame);
 void ls__hub_broadcast(ls__hub *hub, const ls__node_frame *frame);

@@ -36,6 +36,7 @@ typedef struct ls__slot {
 struct ls__hub {
     ls__hub_options options;
     int listen_fd, epoll_fd, port;
+    int own; /* this launcher's slot; -1 = none */
     int here, nvisitors;
     bool started, over;
     int nodes, world_size;

@@ -88,7 +88,7 @@ ls_status ls__hub_start(ls__hub *hub, const ls__node_place *common, ls__node_pla
         ls__node_place_frame(&place, &frame);
         ls__node_link_send(&hub->slots[i].visitor->link, &frame);
     }
-    if (hub->options.own) fill(hub, hub->options.own->node_rank, own);
+    if (hub->own >= 0) fill(hub, hub->own, own);
     return LS_OK;
 }
 
@@ -108,6 +108,11 @@ int ls__hub_launcher_of(const ls__hub *hub, int rank)
 int ls__hub_first_rank(const ls__hub *hub, int launcher)
 {
     return hub->slots[launcher].first_rank;
+}
+
+int ls__hub_local_rank(const ls__hub *hub, int launcher)
+{
+    return hub->slots[launcher].local_rank;
 }
 
 void ls__hub_missing_text(const ls__hub *hub, char *out, size_t size)

@@ -80,11 +80,12 @@ typedef struct ls__nodes_plan {
     bool made;                        /* it was made here: others need the line that has it */
     bool loopback;                    /* nobody from outside this machine */
     bool near;                        /* no secret: who is in a network of this machine is let in */
-    char pattern[LS__NODE_NAME_MAX + 1]; /* no secret: names of the others, "#" = number; "" = near */
-    int pattern_first;                   /* the number of node 1 in it */
+    char pattern[LS__NODE_NAME_MAX +
+                 1];   /* no secret: names of the others, "#" = number; "" = near */
+    int pattern_first; /* the number of node 1 in it */
     char machine[LS__NODE_NAME_MAX + 1];
-    char found[160];              /* who said so: "--nnodes 2", "SLURM step 7.0" */
-    double timeout;               /* seconds for all to come; -1 = none */
+    char found[160];               /* who said so: "--nnodes 2", "SLURM step 7.0" */
+    double timeout;                /* seconds for all to come; -1 = none */
     const struct ls__hosts *hosts; /* that agents start launchers on; NULL = none */
     char agent[1024];
 } ls__nodes_plan;
@@ -99,7 +100,7 @@ typedef struct ls__launcher_plan {
     ls__node_place place; /* once it is known; of a job on one machine from the beginning */
     const ls__launcher_flags *flags; /* borrowed */
     const ls__launcher_words *words; /* borrowed */
-    bool own_threads;        /* OMP_NUM_THREADS was there already, and stays */
+    bool own_threads;                /* OMP_NUM_THREADS was there already, and stays */
     char host[256];
     char master_addr[256];
     int master_port; /* 0 = any free one, found when the job starts */
@@ -117,9 +118,10 @@ typedef struct ls__launcher_plan {
     double hang_timeout, silence_warning; /* seconds; 0 = none */
     int ninjections;
     ls__injection injections[LS__INJECTIONS_MAX]; /* in the order of time */
-    unsigned char *shown; /* (size; the first of several nodes: all ranks) LS__SHOW_STDOUT | LS__SHOW_STDERR: what is on our streams */
-    int pid;              /* of the process that was started as lockstep run */
-    double started;       /* ls__now() scale */
+    unsigned char *
+        shown; /* (size; the first of several nodes: all ranks) LS__SHOW_STDOUT | LS__SHOW_STDERR: what is on our streams */
+    int pid;   /* of the process that was started as lockstep run */
+    double started; /* ls__now() scale */
 } ls__launcher_plan;
 
 /* *exit_code: of main when it fails: 126 and 127 for a program that cannot be executed, else the

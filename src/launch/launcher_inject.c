@@ -76,9 +76,11 @@ void ls__injection_fire(ls__launcher_job *j)
 {
     const ls__injection *injection = &j->plan->injections[j->ninjected++];
     char name[32];
+    int local = ls__job_local(j, injection->rank);
+    if (local < 0) return; /* another machine's, which has the same flag */
     ls__signal_name(injection->signal, name);
     ls__log(LS__LOG_WARN, "injected: %s to rank %d", name, injection->rank);
     ls__events_write(j, "inject", json_pack("{s:i,s:s}", "rank", injection->rank, "signal", name));
-    if (!j->crew.children[injection->rank].ended)
-        ls__child_signal(&j->crew.children[injection->rank], injection->signal);
+    if (!j->crew.children[local].ended)
+        ls__child_signal(&j->crew.children[local], injection->signal);
 }

@@ -65,7 +65,7 @@ typedef struct ls__launcher_job {
     ls__failure *failures; /* (nfailures) of this start, in the order in which they were seen */
     int nfailures;
     ls__nodes_job *nodes; /* NULL: one machine */
-    int64_t oom_kills; /* before the ranks started */
+    int64_t oom_kills;    /* before the ranks started */
 
     /* signs of life */
     double check_at;         /* next look */
@@ -90,6 +90,9 @@ typedef struct ls__launcher_job {
     ls__run_folder run_folder;
     ls__record_log *record;
 } ls__launcher_job;
+
+/* Acts on a signal, wherever it came from. */
+void ls__job_take_signal(ls__launcher_job *j, int number);
 
 /* --- launcher_end.c: what an end is called --- */
 void ls__job_rank_ended(ls__launcher_job *j, int rank);
@@ -119,6 +122,8 @@ void ls__lives_line(ls__launcher_job *j, int rank, const char *text, size_t nbyt
 /* A rank ended well. */
 void ls__lives_ended_well(ls__launcher_job *j);
 void ls__lives_read_beats(ls__launcher_job *j);
+/* Of the ranks here; ls__now() scale. */
+double ls__lives_last_sign(const ls__launcher_job *j);
 /* When to look next; negative = never. */
 double ls__lives_due(const ls__launcher_job *j);
 void ls__lives_check(ls__launcher_job *j);
@@ -164,6 +169,8 @@ void ls__job_write_state(ls__launcher_job *j, const char *status);
 void ls__metrics_path(const char *folder, char out[LS_PATH_MAX]);
 ls_status ls__foreign_metrics_open(ls__launcher_job *j);
 void ls__foreign_metrics_read(ls__launcher_job *j);
+/* One line, without its newline. */
+void ls__foreign_metrics_line(ls__launcher_job *j, const char *text, size_t nbytes);
 void ls__foreign_metrics_restart(ls__launcher_job *j);
 void ls__foreign_metrics_close(ls__launcher_job *j);
 

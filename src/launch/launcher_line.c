@@ -13,7 +13,8 @@
 
 const char *const ls__launcher_shared_flags[] = {
     "devices", "threads-per-device", "name", "runs-dir", "grace-period", "max-restarts",
-    "report",  "log-level",          "json", "help",     "version",      "timeout",      NULL
+    "report",  "log-level",          "json", "help",     "version",      "timeout",
+    NULL
 };
 
 void ls__launcher_flags_init(ls__launcher_flags *f)

@@ -62,7 +62,6 @@ static ls_status open_first(ls__launcher_job *j)
                                                .message = ls__first_message,
                                                .user = j },
                           &j->nodes->hub));
-    LS_TRY(ls__crew_watch(&j->crew, ls__hub_fd(j->nodes->hub), LS__TAG_NODES));
     ls__nodes_tell_line_to_join(j->plan, ls__hub_port(j->nodes->hub));
     if (!nodes->hosts) return LS_OK;
     LS_TRY(ls__agents_create(j->plan, &j->crew, ls__hub_port(j->nodes->hub), &j->nodes->agents));
@@ -79,8 +78,7 @@ static ls_status open_other(ls__launcher_job *j)
                                   .pulse = ls__other_pulse,
                                   .user = j };
     own_join(j, &options.join);
-    LS_TRY(ls__spoke_create(&options, &j->nodes->spoke));
-    return ls__crew_watch(&j->crew, ls__spoke_fd(j->nodes->spoke), LS__TAG_NODES);
+    return ls__spoke_create(&options, &j->nodes->spoke);
 }
 
 ls_status ls__nodes_open(ls__launcher_job *j)
@@ -230,23 +228,60 @@ void ls__nodes_call_back(ls__launcher_job *j)
 
 /* --- signals --- */
 
-/* The first relays, so that all act on the same ones; the others only pass on. */
+bool ls__nodes_pass_on(ls__launcher_job *j, int number)
+{
+    ls__nodes_job *n = j->nodes;
+    ls__node_frame frame = { .type = LS__NODE_SIGNAL, .numbers = { number } };
+    if (!n || !n->spoke || ls__spoke_state_of(n->spoke) != LS__SPOKE_PLACED) return false;
+    ls__spoke_send(n->spoke, &frame);
+    return true;
+}
+
+/* All act on the same ones, in the first one's order. */
 bool ls__nodes_signal(ls__launcher_job *j, int number)
 {
     ls__nodes_job *n = j->nodes;
     ls__node_frame frame = { .type = LS__NODE_SIGNAL, .numbers = { number } };
-    if (!n || number < 1 || number > 64) return true;
+    if (!n || !n->hub || !n->started || number < 1 || number > 64) return true;
     double now = ls__now();
-    if (!n->hub) {
-        if (ls__spoke_state_of(n->spoke) != LS__SPOKE_PLACED) return true;
-        ls__spoke_send(n->spoke, &frame);
-        return false;
-    }
-    if (!n->started) return true;
     if (n->relayed_at[number] > 0 && now - n->relayed_at[number] < one_relay) return false;
     n->relayed_at[number] = now;
     ls__hub_broadcast(n->hub, &frame);
     return true;
+}
+
+int ls__nodes_fd(const ls__launcher_job *j)
+{
+    return j->nodes->hub ? ls__hub_fd(j->nodes->hub) : ls__spoke_fd(j->nodes->spoke);
+}
+
+/* Flags speak of the ranks of each machine. */
+static ls_status shown_of_all(ls__launcher_job *j, unsigned char *shown)
+{
+    unsigned char first[LS__DEVICES_MAX], other[LS__DEVICES_MAX];
+    const ls__hub *hub = j->nodes->hub;
+    LS_TRY(ls__launcher_shown(j->plan->flags, LS__DEVICES_MAX, true, first));
+    LS_TRY(ls__launcher_shown(j->plan->flags, LS__DEVICES_MAX, false, other));
+    for (int i = 0, rank = 0; i < ls__hub_launchers(hub); i++) {
+        int local = ls__hub_local_rank(hub, i);
+        for (int k = 0; k < ls__hub_join_of(hub, i)->size; k++, rank++) {
+            int at = (local + k) % LS__DEVICES_MAX;
+            shown[rank] = i == 0 ? first[at] : other[at];
+        }
+    }
+    return LS_OK;
+}
+
+ls_status ls__nodes_plan_shown(ls__launcher_job *j)
+{
+    bool all = ls__nodes_decides(j);
+    if (!j->nodes) return LS_OK;
+    int size = all ? j->plan->place.world_size : j->plan->size;
+    unsigned char *shown = ls__alloc((size_t)size, sizeof *shown); /* nothing, of the others */
+    if (!shown) return LS_ERR_MEMORY;
+    ls__free(j->plan->shown);
+    j->plan->shown = shown;
+    return all ? shown_of_all(j, shown) : LS_OK;
 }
 
 const char *ls__nodes_host_of(void *job, int rank)

@@ -15,6 +15,9 @@ struct ls__failure;
 ls_status ls__nodes_open(struct ls__launcher_job *j);
 void ls__nodes_close(struct ls__launcher_job *j);
 void ls__nodes_serve(struct ls__launcher_job *j);
+int ls__nodes_fd(const struct ls__launcher_job *j);
+/* What is shown of whose output: plan->shown, once places are known. */
+ls_status ls__nodes_plan_shown(struct ls__launcher_job *j);
 double ls__nodes_due(const struct ls__launcher_job *j); /* negative = never */
 /* All are there (again), or this one has its place. LS_ERR_PEER: it never will. */
 ls_status ls__nodes_ready(struct ls__launcher_job *j, bool *ready);
@@ -38,7 +41,9 @@ void ls__nodes_tell_line(struct ls__launcher_job *j, int rank, int which, const 
 /* True: told; the first one writes it. */
 bool ls__nodes_tell_event(struct ls__launcher_job *j, const char *line);
 bool ls__nodes_tell_metrics(struct ls__launcher_job *j, const char *line, size_t nbytes);
-/* A signal came: whether it is to be acted on here and now. */
+/* A signal came to this launcher: true when the first one was told, and will say what to do. */
+bool ls__nodes_pass_on(struct ls__launcher_job *j, int number);
+/* A signal is to be acted on; the first one tells the others. False: it is the same one as before. */
 bool ls__nodes_signal(struct ls__launcher_job *j, int number);
 
 /* --- launcher_nodes_first.c: what the first one knows of the others --- */

@@ -36,9 +36,9 @@ void ls__first_come(void *user, int launcher)
         ls__log(LS__LOG_INFO, "node %d is here: host %s, %d rank%s; %d of %d nodes", launcher,
                 join->host, join->size, join->size == 1 ? "" : "s", ls__hub_here(j->nodes->hub),
                 all);
-    ls__events_write(j, "node",
-                     json_pack("{s:i,s:s,s:i}", "node", launcher, "host", join->host, "ranks",
-                               join->size));
+    ls__events_write(
+        j, "node",
+        json_pack("{s:i,s:s,s:i}", "node", launcher, "host", join->host, "ranks", join->size));
 }
 
 static void forget_tracebacks(ls__nodes_job *n, int first, int size)
@@ -63,11 +63,11 @@ void ls__first_lost(void *user, int launcher, const char *why)
     n->remotes[launcher].runs = false;
     snprintf(failure.end.said, sizeof failure.end.said, "%s was lost: %s", name, why);
     snprintf(failure.host, sizeof failure.host, "%s", join->host);
-    ls__events_write(j, "node-lost", json_pack("{s:i,s:s,s:s}", "node", launcher, "host",
-                                               join->host, "why", why));
+    ls__events_write(j, "node-lost",
+                     json_pack("{s:i,s:s,s:s}", "node", launcher, "host", join->host, "why", why));
     if (ran) forget_tracebacks(n, ls__hub_first_rank(n->hub, launcher), join->size);
-    bool matters = j->phase == LS__JOB_RUNNING || j->phase == LS__JOB_SETTLING ||
-                   j->phase == LS__JOB_STOPPING;
+    bool matters =
+        j->phase == LS__JOB_RUNNING || j->phase == LS__JOB_SETTLING || j->phase == LS__JOB_STOPPING;
     if (ran && matters)
         ls__job_add_failure(j, &failure);
     else
@@ -75,6 +75,15 @@ void ls__first_lost(void *user, int launcher, const char *why)
 }
 
 /* --- what they say --- */
+
+/* Of more than a rank: which node says so. */
+static void name_end(const ls__launcher_job *j, int launcher, ls__end *end)
+{
+    char name[400], said[sizeof end->said];
+    name_of(j, launcher, name);
+    snprintf(said, sizeof said, "%s: %.1600s", name, end->said);
+    snprintf(end->said, sizeof end->said, "%s", said);
+}
 
 static void take_failure(ls__launcher_job *j, int launcher, const ls__node_frame *frame)
 {
@@ -94,6 +103,7 @@ static void take_failure(ls__launcher_job *j, int launcher, const ls__node_frame
         return;
     }
     if (j->phase == LS__JOB_FAILING || j->phase == LS__JOB_KILLED) return;
+    if (failure.end.kind == LS__END_STATUS) name_end(j, launcher, &failure.end);
     ls__job_fail(j, &failure.end, failure.host);
     ls__job_end_ranks(j);
 }
@@ -123,8 +133,8 @@ static void take_line(ls__launcher_job *j, int launcher, const ls__node_frame *f
 static void take_event(ls__launcher_job *j, int launcher, const ls__node_frame *frame)
 {
     if (j->events_fd < 0) return;
-    json_t *event = json_loadb(frame->texts[0].data, frame->texts[0].nbytes,
-                               JSON_REJECT_DUPLICATES, NULL);
+    json_t *event =
+        json_loadb(frame->texts[0].data, frame->texts[0].nbytes, JSON_REJECT_DUPLICATES, NULL);
     const char *name = json_string_value(json_object_get(event, "event"));
     char *kept = name ? ls__strdup(name) : NULL;
     if (kept) {
@@ -265,7 +275,7 @@ void ls__nodes_finish(ls__launcher_job *j)
     ls__nodes_job *n = j->nodes;
     ls__node_frame frame;
     if (!n || !n->hub) return;
-    if (n->started) {
+    if (n->started && !j->orphaned) {
         ls__node_end_frame(LS__NODE_FINISH, &j->end, j->end_host, 0, &frame);
         ls__hub_broadcast(n->hub, &frame);
     } else {

@@ -7,7 +7,7 @@
 #include "launch/launcher_job.h"
 #include "launch/spoke.h"
 
-enum { LS__TRACEBACKS_MAX = 64, LS__TAG_NODES = LS__CREW_TAGS + 16 };
+enum { LS__TRACEBACKS_MAX = 64 };
 
 /* Another launcher, seen by the first. */
 typedef struct ls__remote {
@@ -48,7 +48,5 @@ void ls__other_message(void *user, const ls__node_frame *frame);
 void ls__other_pulse(void *user, int64_t numbers[2]);
 /* After the spoke was served. */
 void ls__other_check(ls__launcher_job *j);
-/* Acts on a signal here, wherever it came from. */
-void ls__job_take_signal(ls__launcher_job *j, int number);
 
 #endif

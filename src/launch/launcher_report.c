@@ -16,14 +16,18 @@ static const char termination_log[] = "/dev/termination-log";
 
 ls__report ls__job_report_of(ls__launcher_job *j)
 {
-    int64_t step = j->end.rank >= 0 ? j->ranks[j->end.rank].step : j->best_step;
+    int local = ls__job_local(j, j->end.rank);
+    int64_t step = local >= 0 ? j->ranks[local].step : j->best_step;
     ls__report report = { .end = j->end,
-                          .size = j->plan->size,
+                          .size = j->plan->place.world_size,
                           .restarts = j->restarts,
                           .step = step,
                           .checkpoint = "",
                           .seconds = ls__now() - j->plan->started };
-    if (j->end.rank >= 0) report.tail = ls__output_tail(j->output, j->end.rank, &report.ntail);
+    if (j->nodes && j->end_host[0]) report.host = j->end_host;
+    if (j->end.rank >= 0 && (local >= 0 || ls__nodes_decides(j)))
+        report.tail =
+            ls__output_tail(j->output, ls__nodes_decides(j) ? j->end.rank : local, &report.ntail);
     return report;
 }
 
@@ -31,7 +35,7 @@ ls__report ls__job_report_of(ls__launcher_job *j)
 static void print_tail(const ls__launcher_job *j, const ls__report *report)
 {
     int rank = report->end.rank;
-    bool seen = j->plan->size == 1 && (j->plan->shown[0] & LS__SHOW_STDERR);
+    bool seen = j->plan->place.world_size == 1 && (j->plan->shown[0] & LS__SHOW_STDERR);
     if (rank < 0 || report->ntail == 0 || seen) return;
     ls__log(LS__LOG_ERROR, "the last lines of rank %d:", rank);
     for (int i = 0; i < report->ntail; i++) dprintf(STDERR_FILENO, "    %s\n", report->tail[i]);
@@ -96,9 +100,9 @@ void ls__job_write_state(ls__launcher_job *j, const char *status)
     json_t *document = json_pack(
         "{s:s,s:s,s:s,s:s,s:i,s:o,s:i,s:o,s:i,s:s,s:s,s:o}", "schema", "lockstep.launch-state/1",
         "name", plan->name, "status", status, "host", plan->host, "pid",
-        (int)(j->guardian_fd >= 0 ? plan->pid : getpid()), "argv", argv, "world_size", plan->size,
-        "ranks", pids, "restarts", j->restarts, "started", since, "log_dir", logs, "exit_code",
-        running ? json_null() : json_integer(ls__report_exit_code(&j->end)));
+        (int)(j->guardian_fd >= 0 ? plan->pid : getpid()), "argv", argv, "world_size",
+        plan->place.world_size, "ranks", pids, "restarts", j->restarts, "started", since, "log_dir",
+        logs, "exit_code", running ? json_null() : json_integer(ls__report_exit_code(&j->end)));
     if (ls__launch_state_write(folder, document) != LS_OK)
         ls__log(LS__LOG_WARN, "%s", ls_error_text());
 }
@@ -112,7 +116,7 @@ int ls__job_tell_end(ls__launcher_job *j)
     ls__events_write(j, "end", ls__report_json(&report));
     ls__job_write_state(j, status_of(&j->end));
     if (report.end.kind != LS__END_FINISHED) {
-        print_tail(j, &report);
+        if (ls__nodes_decides(j)) print_tail(j, &report);
         ls__report_print(&report, where);
     }
     if (j->plan->json) ls__report_show(&report);

@@ -38,7 +38,7 @@ static ls_status make_folder(char out[LS_PATH_MAX])
 }
 
 typedef struct job_of_run {
-    const ls__launcher_plan *plan;
+    ls__launcher_plan *plan;
     const char *folder;
 } job_of_run;
 
@@ -52,7 +52,10 @@ int ls__launcher_run(ls__launcher_plan *plan)
 {
     char folder[LS_PATH_MAX];
     int lock = -1; /* held by this process and the launcher, whichever lives longer */
-    ls_status status = plan->no_logs && !plan->named ? LS_OK : make_run(plan, &lock);
+    /* The first of several machines keeps the run. */
+    bool other = plan->nodes.role == LS__NODES_OTHER;
+    if (other) plan->name[0] = '\0';
+    ls_status status = other || (plan->no_logs && !plan->named) ? LS_OK : make_run(plan, &lock);
     if (status == LS_OK && !plan->run_id[0])
         snprintf(plan->run_id, sizeof plan->run_id, "%s", plan->name[0] ? plan->name : "lockstep");
     if (status == LS_OK) status = make_folder(folder);

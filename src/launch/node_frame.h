@@ -40,7 +40,7 @@ enum {
     X(METRICS, 0, 1, { 1 << 16 })   /* to node 0: what rank 0 wrote */                             \
     X(SIGNAL, 1, 0, { 0 }) /* number; to node 0: somebody sent it, from node 0: act on it */       \
     X(VERDICT, 11, 2, { 2047, 255 }) /* from node 0: the job has failed so; end your ranks */      \
-    X(ENDED, 3, 0, { 0 })   /* to node 0: no rank is left here: restarts, stop code, step */       \
+    X(ENDED, 3, 0, { 0 }) /* to node 0: no rank is left here: restarts, stop code, step */         \
     X(FINISH, 11, 2, { 2047, 255 }) /* from node 0: it is over, so */
 
 typedef enum ls__node_frame_type {

@@ -63,9 +63,7 @@ static int number_of(const char *text, size_t nbytes, int most)
 static ls_status add_entry(const char *what, const char *text, size_t nbytes, ls__hosts *out)
 {
     const char *star = memchr(text, '*', nbytes), *colon = memchr(text, ':', nbytes);
-    const char *mark = star                                                           ? star
-                       : colon && colon == memrchr(text, ':', nbytes) ? colon
-                                                                                      : NULL;
+    const char *mark = star ? star : colon && colon == memrchr(text, ':', nbytes) ? colon : NULL;
     if (!mark) return add(what, text, nbytes, 0, out);
     size_t length = (size_t)(mark - text);
     int slots = number_of(mark + 1, nbytes - length - 1, LS__SLOTS_MAX);
@@ -222,8 +220,10 @@ int ls__tasks_of(const char *text, int i)
         }
         if (i < repeat) return tasks;
         i -= repeat;
-        if (*text == ',') text++;
-        else if (*text) return 0;
+        if (*text == ',')
+            text++;
+        else if (*text)
+            return 0;
     }
     return 0;
 }
@@ -243,9 +243,8 @@ ls_status ls__join_parse(const char *text, char host[LS__NODE_NAME_MAX + 1], int
     }
     const char *digits = end ? end + (*end == ']') + 1 : NULL;
     size_t n = end ? (size_t)(end - begin) : 0;
-    *port = digits && slash && slash > digits
-                ? number_of(digits, (size_t)(slash - digits), 65535)
-                : -1;
+    *port =
+        digits && slash && slash > digits ? number_of(digits, (size_t)(slash - digits), 65535) : -1;
     if (*port < 1 || !ls__host_is_good(begin, n) || !slash[1] || strlen(slash + 1) > 255)
         return ls_fail(LS_ERR_CONFIG,
                        "--join must be HOST:PORT/SECRET, as the first node has printed it");

@@ -151,7 +151,8 @@ static ls_status from_open_mpi(ls__launcher_plan *plan)
         !number_in("OMPI_COMM_WORLD_SIZE", 2, &size) ||
         !number_in("OMPI_COMM_WORLD_LOCAL_SIZE", 1, &local_size))
         return LS_OK;
-    const char *space = getenv("PMIX_NAMESPACE"), *shared = getenv("OMPI_MCA_orte_precondition_transports");
+    const char *space = getenv("PMIX_NAMESPACE"),
+               *shared = getenv("OMPI_MCA_orte_precondition_transports");
     nodes->loopback = local_size == size;
     if (nodes->loopback)
         snprintf(nodes->host, sizeof nodes->host, "127.0.0.1");
@@ -198,7 +199,8 @@ static ls_status from_pmi(ls__launcher_plan *plan)
     if (sscanf(text, "%63[^/]/%d/%32[0-9a-f]%n", host, &nodes->port, secret, &used) != 3 ||
         text[used] != '\0' || nodes->port < 1 || nodes->port > 65535 ||
         !ls__host_is_good(host, strlen(host)))
-        return ls_fail(LS_ERR_DATA, "the process manager handed out something else than was shared");
+        return ls_fail(LS_ERR_DATA,
+                       "the process manager handed out something else than was shared");
     snprintf(nodes->host, sizeof nodes->host, "%s", host);
     if (!nodes->secret[0]) snprintf(nodes->secret, sizeof nodes->secret, "%s", secret);
     return LS_OK;

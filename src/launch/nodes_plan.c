@@ -29,8 +29,7 @@ static ls_status take_secret(ls__nodes_plan *nodes)
 {
     const char *secret = getenv("LOCKSTEP_SECRET");
     if (!secret || !secret[0]) return LS_OK;
-    if (strlen(secret) > 255)
-        return ls_fail(LS_ERR_CONFIG, "LOCKSTEP_SECRET: at most 255 bytes");
+    if (strlen(secret) > 255) return ls_fail(LS_ERR_CONFIG, "LOCKSTEP_SECRET: at most 255 bytes");
     snprintf(nodes->secret, sizeof nodes->secret, "%s", secret);
     return LS_OK;
 }
@@ -89,14 +88,13 @@ static ls_status plan_hosts(const ls__launcher_flags *flags, ls__launcher_plan *
     nodes->role = LS__NODES_FIRST;
     nodes->launchers = hosts->count;
     /* The first host does its part here if it is this one; else this launcher only watches. */
-    bool here = strcmp(hosts->hosts[0].name, plan->host) == 0 ||
-                ls__address_is_here(hosts->hosts[0].name);
+    bool here =
+        strcmp(hosts->hosts[0].name, plan->host) == 0 || ls__address_is_here(hosts->hosts[0].name);
     nodes->node_rank = here ? 0 : -1;
     snprintf(nodes->agent, sizeof nodes->agent, "%.1000s",
              flags->agent && flags->agent[0] ? flags->agent : ssh);
     snprintf(nodes->found, sizeof nodes->found, flags->hosts ? "--hosts" : "--hostfile");
-    if (flags->master_addr)
-        snprintf(nodes->host, sizeof nodes->host, "%.255s", flags->master_addr);
+    if (flags->master_addr) snprintf(nodes->host, sizeof nodes->host, "%.255s", flags->master_addr);
     if (flags->master_port)
         LS_TRY(ls__launcher_number("master-port", flags->master_port, 0, 65535, &nodes->port));
     LS_TRY(make_secret(nodes));
@@ -265,7 +263,8 @@ void ls__nodes_tell_line_to_join(const ls__launcher_plan *plan, int port)
     const char *name = nodes->host[0] ? nodes->host : nodes->loopback ? "127.0.0.1" : address;
     ls__launcher_words_again(plan->words, true, &words);
     char *text = ls__text_take(&words);
-    ls__log(LS__LOG_INFO, "1 of %d nodes is here; on each of the others: lockstep run --join %s%s%s:%d/%s %s",
+    ls__log(LS__LOG_INFO,
+            "1 of %d nodes is here; on each of the others: lockstep run --join %s%s%s:%d/%s %s",
             nodes->launchers, strchr(name, ':') ? "[" : "", name, strchr(name, ':') ? "]" : "",
             port, nodes->secret, text ? text : "PROGRAM ...");
     ls__free(text);

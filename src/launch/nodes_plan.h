@@ -4,6 +4,7 @@
 #define LS_LAUNCH_NODES_PLAN_H
 
 #include "launch/launcher.h"
+#include "launch/node_link.h"
 
 /* Fills plan->nodes; needs plan->runs_dir and plan->host. The caller frees by ls__nodes_plan_free. */
 ls_status ls__nodes_plan_make(const ls__launcher_flags *flags, const ls__options *options,

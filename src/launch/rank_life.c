@@ -47,8 +47,10 @@ void ls__lives_line(ls__launcher_job *j, int rank, const char *text, size_t nbyt
     ls__rank_life *life = &j->ranks[rank];
     life->output_at = ls__now();
     if (life->traceback_at == 0 && nbytes >= sizeof traceback - 1 &&
-        memcmp(text, traceback, sizeof traceback - 1) == 0)
+        memcmp(text, traceback, sizeof traceback - 1) == 0) {
         life->traceback_at = life->output_at;
+        ls__nodes_tell_traceback(j, ls__job_rank(j, rank), life->traceback_at);
+    }
 }
 
 /* --- heartbeats --- */
@@ -132,7 +134,8 @@ static void tell_ranks(ls__launcher_job *j)
         const ls__child *child = &j->crew.children[r];
         char line[32], beat[32], in[80] = "";
         if (child->ended) {
-            ls__log(LS__LOG_WARN, "    rank %d ended %s", r, ago(life->ended_at, now, line));
+            ls__log(LS__LOG_WARN, "    rank %d ended %s", ls__job_rank(j, r),
+                    ago(life->ended_at, now, line));
             continue;
         }
         ls__activity a = ls__activity_of(child->pid);
@@ -141,7 +144,7 @@ static void tell_ranks(ls__launcher_job *j)
         ls__log(
             LS__LOG_WARN,
             "    rank %d (process %d): %s%s, %.1f s of CPU time, last line %s, last heartbeat %s",
-            r, (int)child->pid, state_text(a.state), in, a.cpu_seconds,
+            ls__job_rank(j, r), (int)child->pid, state_text(a.state), in, a.cpu_seconds,
             ago(life->output_at, now, line), ago(life->beat_at, now, beat));
     }
 }
@@ -155,12 +158,18 @@ static double last_sign(const ls__launcher_job *j, int rank)
     return at > j->started ? at : j->started;
 }
 
-static double last_sign_of_all(const ls__launcher_job *j)
+double ls__lives_last_sign(const ls__launcher_job *j)
 {
     double at = j->started;
     for (int r = 0; r < j->plan->size; r++)
         if (last_sign(j, r) > at) at = last_sign(j, r);
     return at;
+}
+
+static double last_sign_of_all(const ls__launcher_job *j)
+{
+    double here = ls__lives_last_sign(j), elsewhere = ls__nodes_last_sign(j);
+    return here > elsewhere ? here : elsewhere;
 }
 
 /* A rank that keeps a heartbeat is judged by it, so one of many that hangs is found; of those that keep
@@ -173,19 +182,20 @@ static int find_hung(const ls__launcher_job *j, double now, bool *all)
         if (!j->crew.children[r].ended && life->beat_ns != 0 && now - life->beat_at > limit)
             return r;
     }
-    *all = now - last_sign_of_all(j) > limit;
+    *all = ls__nodes_decides(j) && now - last_sign_of_all(j) > limit;
     return -1;
 }
 
 static void end_hung(ls__launcher_job *j, int rank)
 {
-    ls__end end = {
-        .kind = LS__END_HUNG, .rank = rank, .grace = j->plan->hang_timeout, .foreign = true
-    };
+    ls__end end = { .kind = LS__END_HUNG,
+                    .rank = ls__job_rank(j, rank),
+                    .grace = j->plan->hang_timeout,
+                    .foreign = true };
     if (rank >= 0) end.pid = (int)j->crew.children[rank].pid;
     ls__log(LS__LOG_WARN, "no sign of life for %g s (--hang-timeout):", j->plan->hang_timeout);
     tell_ranks(j);
-    ls__events_write(j, "hang", json_pack("{s:i,s:f}", "rank", rank, "seconds", end.grace));
+    ls__events_write(j, "hang", json_pack("{s:i,s:f}", "rank", end.rank, "seconds", end.grace));
     ls__job_ended_by(j, &end);
     ls__job_kill(j);
 }
@@ -202,7 +212,8 @@ static double cpu_seconds_of_all(ls__launcher_job *j)
 static void check_silence(ls__launcher_job *j, double now)
 {
     double limit = j->plan->silence_warning, since = last_sign_of_all(j);
-    if (limit <= 0 || now - since < limit || now - j->warned_at < limit) return;
+    if (!ls__nodes_decides(j) || limit <= 0 || now - since < limit || now - j->warned_at < limit)
+        return;
     double used = cpu_seconds_of_all(j);
     bool idle = used - j->idle_cpu_seconds < idle_share * (now - j->idle_cpu_at);
     j->idle_cpu_seconds = used;
@@ -223,9 +234,11 @@ static void check_early(ls__launcher_job *j, double now)
         j->told_early = true;
         ls__log(LS__LOG_WARN,
                 "rank %d ended with code 0, %.0f s ago; %d of %d still run: do they wait for it?",
-                r, now - life->ended_at, j->crew.alive, j->plan->size);
-        ls__events_write(j, "early-exit",
-                         json_pack("{s:i,s:i}", "rank", r, "alive", j->crew.alive));
+                ls__job_rank(j, r), now - life->ended_at, ls__nodes_alive(j),
+                j->plan->place.world_size);
+        ls__events_write(
+            j, "early-exit",
+            json_pack("{s:i,s:i}", "rank", ls__job_rank(j, r), "alive", ls__nodes_alive(j)));
         return;
     }
 }

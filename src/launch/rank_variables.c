@@ -84,27 +84,28 @@ void ls__rank_error_path(const char *folder, int rank, char out[LS_PATH_MAX])
 }
 
 /* Numbers that every rank gets, in torchrun's, DeepSpeed's and JAX's words. */
-static ls_status set_places(ls__rank_variables *v, int rank, int size)
+static ls_status set_places(ls__rank_variables *v, const ls__node_place *p, int local)
 {
+    int rank = p->first_rank + local, local_rank = p->local_rank + local;
     const struct {
         const char *name;
         int value;
     } places[] = {
         { "RANK", rank },
-        { "LOCAL_RANK", rank },
-        { "WORLD_SIZE", size },
-        { "LOCAL_WORLD_SIZE", size },
-        { "GROUP_RANK", 0 },
-        { "GROUP_WORLD_SIZE", 1 },
-        { "NODE_RANK", 0 },
+        { "LOCAL_RANK", local_rank },
+        { "WORLD_SIZE", p->world_size },
+        { "LOCAL_WORLD_SIZE", p->local_size },
+        { "GROUP_RANK", p->node },
+        { "GROUP_WORLD_SIZE", p->nodes },
+        { "NODE_RANK", p->node },
         { "ROLE_RANK", rank },
-        { "ROLE_WORLD_SIZE", size },
-        { "LOCAL_SIZE", size },
-        { "CROSS_RANK", 0 },
-        { "CROSS_SIZE", 1 },
-        { "JAX_NUM_PROCESSES", size },
+        { "ROLE_WORLD_SIZE", p->world_size },
+        { "LOCAL_SIZE", p->local_size },
+        { "CROSS_RANK", p->node },
+        { "CROSS_SIZE", p->nodes },
+        { "JAX_NUM_PROCESSES", p->world_size },
         { "JAX_PROCESS_ID", rank },
-        { "JAX_LOCAL_DEVICE_IDS", rank },
+        { "JAX_LOCAL_DEVICE_IDS", local_rank },
     };
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
         LS_TRY(set_number(v, places[i].name, places[i].value));
@@ -114,10 +115,11 @@ static ls_status set_places(ls__rank_variables *v, int rank, int size)
 static ls_status set_master(ls__rank_variables *v, const ls__launcher_plan *plan, int port)
 {
     char coordinator[300];
-    const char *format = strchr(plan->master_addr, ':') ? "[%s]:%d" : "%s:%d";
-    LS_TRY(set(v, "MASTER_ADDR", plan->master_addr));
+    const char *address = plan->place.master_addr[0] ? plan->place.master_addr : plan->master_addr;
+    const char *format = strchr(address, ':') ? "[%s]:%d" : "%s:%d";
+    LS_TRY(set(v, "MASTER_ADDR", address));
     LS_TRY(set_number(v, "MASTER_PORT", port));
-    snprintf(coordinator, sizeof coordinator, format, plan->master_addr, port);
+    snprintf(coordinator, sizeof coordinator, format, address, port);
     return set(v, "JAX_COORDINATOR_ADDRESS", coordinator);
 }
 
@@ -137,13 +139,14 @@ static ls_status set_elastic(ls__rank_variables *v, const ls__launcher_plan *pla
 }
 
 /* What a program may use to say more than an exit code does; docs/launching.md. */
-static ls_status set_channels(ls__rank_variables *v, const char *folder, int rank)
+static ls_status set_channels(ls__rank_variables *v, const char *folder, int first, int rank)
 {
     char path[LS_PATH_MAX];
     if (!folder) return LS_OK;
     ls__rank_heartbeat_path(folder, rank, path);
     LS_TRY(set(v, "LOCKSTEP_HEARTBEAT", path));
-    if (rank != 0) return set(v, "LOCKSTEP_METRICS", "/dev/null"); /* one rank speaks for all */
+    if (first + rank != 0)
+        return set(v, "LOCKSTEP_METRICS", "/dev/null"); /* one rank speaks for all */
     ls__metrics_path(folder, path);
     return set(v, "LOCKSTEP_METRICS", path);
 }
@@ -151,10 +154,11 @@ static ls_status set_channels(ls__rank_variables *v, const char *folder, int ran
 static ls_status set_all(ls__rank_variables *v, const ls__launcher_plan *plan,
                          const ls__launcher_start *start, int rank)
 {
-    LS_TRY(set_places(v, rank, plan->size));
+    LS_TRY(set_places(v, &plan->place, rank));
+    if (plan->place.secret[0]) LS_TRY(set(v, "LOCKSTEP_SECRET", plan->place.secret));
     LS_TRY(set_master(v, plan, start->port));
     LS_TRY(set_elastic(v, plan, start, rank));
-    LS_TRY(set_channels(v, start->folder, rank));
+    LS_TRY(set_channels(v, start->folder, plan->place.first_rank, rank));
     LS_TRY(set_unless_there(v, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"));
     LS_TRY(set_unless_there(v, "PYTHONUNBUFFERED", "1"));
     return plan->own_threads ? LS_OK : set_number(v, "OMP_NUM_THREADS", plan->devices.threads);

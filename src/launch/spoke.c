@@ -18,7 +18,7 @@
 
 static const double first_pause = 0.02, longest_pause = 1.0; /* between tries */
 static const double try_seconds = 3.0;                       /* for one of them */
-static const double beat_seconds = 1.0;
+static const double beats_per_silence = 5;
 
 struct ls__spoke {
     ls__spoke_options options;
@@ -133,7 +133,7 @@ static void ping(ls__spoke *s)
     if (s->options.pulse) s->options.pulse(s->options.user, frame.numbers + 1);
     frame.numbers[0] = ls__now_ns();
     ls__node_link_send(&s->link, &frame);
-    s->due = ls__now() + beat_seconds;
+    s->due = ls__now() + s->options.silence / beats_per_silence;
 }
 
 static void answer(ls__spoke *s, const ls__node_frame *frame)

@@ -206,7 +206,7 @@ void ls__output_set_logs(ls__output *o, const char *folder)
     for (int r = 0; r < o->size; r++) {
         ls__rank_log *log = &o->ranks[r].log;
         log->off = true;
-        snprintf(name, sizeof name, "rank-%d.log", r);
+        snprintf(name, sizeof name, "rank-%d.log", o->options.first + r);
         if (!ok || ls__path_join(path, folder, name) != LS_OK) {
             ls__bytes_free(&log->waiting);
             continue;

@@ -15,6 +15,7 @@ typedef struct ls__output_options {
     bool drop; /* ranks never wait for a slow terminal: lines are left out there, and counted; only
                   rank 0's stdout into a pipe or file is always whole */
     int64_t log_limit; /* bytes of a log file before it is moved to .1; 0 = none */
+    int first;         /* number of the first rank in names of files */
     /* optional: the machine of a rank, where there are several: "[host:9] "; the first of the job is
      * shown as it is all the same */
     const char *(*host_of)(void *user, int rank);

@@ -38,7 +38,7 @@ static void feed_shown(const char *text, char which)
     *(which == 't'   ? &flags.tee
       : which == 'r' ? &flags.redirects
                      : &flags.local_ranks_filter) = text;
-    if (ls__launcher_shown(&flags, 4, shown) != LS_OK) return;
+    if (ls__launcher_shown(&flags, 4, true, shown) != LS_OK) return;
     for (int r = 0; r < 4; r++) check(shown[r] <= (LS__SHOW_STDOUT | LS__SHOW_STDERR));
 }
 

@@ -169,12 +169,12 @@ static void silence_is_noticed_on_both_sides(void **state)
     (void)state;
     fleet f;
     ls__node_place mine;
-    assert_ok(fleet_open(&f, 2, &own, "s", 1.5));
-    ls__spoke *s = fleet_spoke(&f, -1, 1, "s", 1.5);
+    assert_ok(fleet_open(&f, 2, &own, "s", 0.4));
+    ls__spoke *s = fleet_spoke(&f, -1, 1, "s", 0.4);
     assert_true(fleet_serve(&f, all_here, 5));
     assert_ok(ls__hub_start(f.hub, &common, &mine));
     assert_true(fleet_serve(&f, all_placed, 5));
-    assert_false(fleet_serve(&f, never, 2.2)); /* beats keep them */
+    assert_false(fleet_serve(&f, never, 0.8)); /* beats keep them */
     assert_int_equal(f.lost[1], 0);
     f.spokes[0] = NULL;
     assert_true(fleet_serve(&f, somebody_lost, 5));
@@ -183,7 +183,7 @@ static void silence_is_noticed_on_both_sides(void **state)
     fleet_close(&f);
 
     assert_ok(fleet_open(&f, 2, &own, "s", 0));
-    fleet_spoke(&f, -1, 1, "s", 1.5);
+    fleet_spoke(&f, -1, 1, "s", 0.4);
     assert_true(fleet_serve(&f, all_here, 5));
     assert_ok(ls__hub_start(f.hub, &common, &mine));
     assert_true(fleet_serve(&f, all_placed, 5));

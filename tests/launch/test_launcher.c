@@ -115,7 +115,7 @@ static void assert_shown(const char *tee, const char *redirects, const char *fil
 {
     unsigned char shown[3];
     ls__launcher_flags f = { .tee = tee, .redirects = redirects, .local_ranks_filter = filter };
-    assert_ok(ls__launcher_shown(&f, 3, shown));
+    assert_ok(ls__launcher_shown(&f, 3, true, shown));
     for (int r = 0; r < 3; r++) assert_int_equal(shown[r], expected[r] - '0');
 }
 
@@ -131,7 +131,7 @@ static void streams_that_are_shown(void **state)
     assert_shown(NULL, NULL, "0,2", "302");
     ls__launcher_flags wrong = { .tee = "3:3" };
     unsigned char shown[3];
-    assert_fails(ls__launcher_shown(&wrong, 3, shown), LS_ERR_CONFIG, "--tee");
+    assert_fails(ls__launcher_shown(&wrong, 3, true, shown), LS_ERR_CONFIG, "--tee");
 }
 
 static int listening(int family, int port, bool reuse)

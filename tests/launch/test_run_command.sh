@@ -75,7 +75,8 @@ refused() {
 }
 refused "no program" --nproc-per-node 2
 refused "did you mean --nproc-per-node?" --nproc-per-nod 2 true
-refused "--nnodes 2: this version starts processes on one machine" --nnodes 2 true
+refused "where is the first node?" --nnodes 2 --node-rank 1 true
+refused "one machine, --nnodes 2 are more" --nnodes 2 --standalone true
 refused "the number of processes does not change" --nnodes 1:4 true
 refused "nothing is polled here" --monitor_interval 5 true
 refused "--node-rank 1 of one machine" --node-rank 1 true

@@ -1,0 +1,102 @@
+#!/bin/sh
+# Several launchers that meet over loopback, as machines would: places, the first failure on all, restarts, stop signals, a
+# launcher that is lost, who is not let in, and that nothing of a job is left.
+set -u
+. "$(dirname "$0")/launch.sh"
+export LOCKSTEP_SECRET=of-this-test
+port=$((10000 + $$ % 10000))
+mark=nodes-$$
+
+cat >rank.sh <<'END'
+echo "rank $RANK local $LOCAL_RANK/$LOCAL_WORLD_SIZE of $WORLD_SIZE node $GROUP_RANK/$GROUP_WORLD_SIZE cross $CROSS_RANK/$CROSS_SIZE at $MASTER_ADDR"
+[ ${#LOCKSTEP_SECRET} -eq 32 ] || echo "no secret for ranks"
+eval "${ACT:-:}"
+END
+
+survivors() { grep -l -a -z -x "NODES_MARK=$mark" /proc/[0-9]*/environ 2>/dev/null | wc -l; }
+
+# nodes CODE0 CODE1 WORDS...: two launchers with these words; DO happens 0.5 s after the first rank ran. pids in $p0, $p1.
+nodes() {
+    want="$1 $2"
+    shift 2
+    port=$((port + 1))
+    rm -f out0 err0 out1 err1 went
+    NODES_MARK=$mark "$lockstep" run --nnodes 2 --node-rank 0 --master-addr 127.0.0.1 --master-port $port --nproc-per-node 2 "$@" >out0 2>err0 &
+    p0=$!
+    NODES_MARK=$mark "$lockstep" run --nnodes 2 --node-rank 1 --master-addr 127.0.0.1 --master-port $port --nproc-per-node 1 "$@" >out1 2>err1 &
+    p1=$!
+    if [ -n "${DO:-}" ]; then
+        for _ in $(seq 200); do [ -e went ] && break; sleep 0.02; done
+        sleep 0.1
+        eval "$DO"
+    fi
+    wait $p0; c0=$?
+    wait $p1; c1=$?
+    cp out0 out; cat err0 err1 >err
+    [ "$c0 $c1" = "$want" ] || fail "lockstep run $*: exit codes $c0 $c1 (expected $want)"
+    [ "$(survivors)" -eq 0 ] || fail "lockstep run $*: processes are left"
+}
+
+nodes 0 0 --tee 3 sh rank.sh
+has out0 "rank 0 local 0/2 of 3 node 0/2 cross 0/2 at 127.0.0.1"
+host=$(uname -n)
+has out0 "[$host:1] rank 1 local 1/2 of 3 node 0/2 cross 0/2 at 127.0.0.1"
+has out0 "[$host:2] rank 2 local 0/1 of 3 node 1/2 cross 1/2 at 127.0.0.1"
+lacks out0 "no secret"
+[ -s out1 ] && fail "the other node's output is not on its own streams"
+logs=$(ls -d runs/*/logs | tail -1)
+has "$logs/rank-2.log" "rank 2 local 0/1"
+
+export ACT='touch went; [ $RANK = 2 ] && exit 7; sleep 30'
+nodes 7 7 --events ev --report rep sh rank.sh
+has err0 "rank 2 (host $host, process"
+has err0 "exited with code 7"
+has rep '"rank": 2'
+has ev '"event":"failure"'
+has ev '"node":1'
+ACT='touch went; [ $RANK = 0 ] && kill -SEGV $$; sleep 30'
+nodes 139 139 sh rank.sh
+has err1 "rank 0 (host $host, process"
+ACT='touch went; [ $RANK = 2 ] && [ $TORCHELASTIC_RESTART_COUNT -lt 2 ] && exit 3; [ $TORCHELASTIC_RESTART_COUNT = 2 ] || sleep 30'
+nodes 0 0 --max-restarts 3 sh rank.sh
+has err0 "starting again"
+has err1 "starting again (2 of 3)"
+
+ACT='touch went; trap "exit 0" TERM; while :; do sleep 0.05; done'
+DO='kill -TERM $p1'
+nodes 0 0 sh rank.sh
+has err0 "SIGTERM was passed on to every rank"
+ACT='touch went; while :; do sleep 0.05; done'
+DO='kill -INT $p0'
+nodes 130 130 sh rank.sh
+DO='kill -KILL $p1' # its guardian: everything there ends
+nodes 69 137 sh rank.sh
+has err0 "node 1 (host $host, rank 2)"
+DO='kill -KILL $p0'
+nodes 137 69 sh rank.sh
+has err1 "the first node (host $host)"
+DO=
+
+# the line that the first one prints; a wrong secret; too late
+unset LOCKSTEP_SECRET
+ACT=:
+NODES_MARK=$mark "$lockstep" run --nnodes 2 --nproc-per-node 1 sh rank.sh >out0 2>err0 &
+p0=$!
+for _ in $(seq 200); do grep -q -e --join err0 && break; sleep 0.02; done
+line=$(sed -n 's/.*lockstep run \(--join .*\)/\1/p' err0)
+wrong=$(echo "$line" | sed 's|\(--join [^/]*\)/[0-9a-f]*|\1/0123456789abcdef|')
+"$lockstep" run $wrong >out1 2>err1 && fail "a wrong secret was let in"
+has err1 "does not know this job's secret"
+"$lockstep" run $line >out1 2>err1 || fail "the printed line does not join: $line"
+wait $p0 || fail "the first of two nodes fails"
+cp err0 err
+run 69 --nnodes 2 --timeout 1s sh rank.sh
+has err "1 of 2 nodes came within 1 s (--timeout); missing: 1"
+run 69 --join 127.0.0.1:$port/x --timeout 1s sh rank.sh
+has err "could not be reached within 1 s"
+run 2 --nnodes 1:2 true
+has err "does not change while a job runs"
+run 2 --nnodes 2 --node-rank 2 true
+run 2 --join nonsense true
+has err "HOST:PORT/SECRET"
+exit $bad
