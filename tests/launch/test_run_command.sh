@@ -84,14 +84,14 @@ refused "must be a whole number from 1 to" --nproc-per-node 0 true
 ls /dev/nvidia0 >/dev/null 2>&1 || refused "no GPU is visible here" --nproc-per-node gpu true
 refused "leave one out" --devices cpu:2 --nproc-per-node 3 true
 refused "is not an address of this machine" --master-addr 192.0.2.1 true
-refused "need no rendezvous" --rdzv-backend c10d true
-refused "need no rendezvous" --rdzv_endpoint=localhost:0 true
+refused "machines meet at the first one" --rdzv-backend c10d true
+refused "say where machines meet" --rdzv_endpoint=localhost:0 true
 refused "from 0 to 65535" --master-port 65536 true
 refused "from 0 to 1" --nproc-per-node 2 --local-ranks-filter 2 true
 refused "from 0 to 3" --tee 4 true
 refused "leave one of them out" --standalone --master-port 1234 true
-PET_NNODES=2 "$lockstep" run true >out 2>err
-[ $? -eq 2 ] || fail "PET_NNODES=2 was accepted"
+PET_NNODES=2 PET_NODE_RANK=1 "$lockstep" run true >out 2>err
+[ $? -eq 2 ] || fail "PET_NNODES=2 without the first node was accepted"
 has err "with PET_NNODES=2 from the environment"
 run 0 --standalone --nnodes 1 --node-rank 0 true
 run 0 --nnodes 1:1 true
