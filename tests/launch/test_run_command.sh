@@ -92,7 +92,7 @@ refused "from 0 to 3" --tee 4 true
 refused "leave one of them out" --standalone --master-port 1234 true
 PET_NNODES=2 PET_NODE_RANK=1 "$lockstep" run true >out 2>err
 [ $? -eq 2 ] || fail "PET_NNODES=2 without the first node was accepted"
-has err "with PET_NNODES=2 from the environment"
+has err "with PET_NNODES=2, PET_NODE_RANK=1 from the environment"
 run 0 --standalone --nnodes 1 --node-rank 0 true
 run 0 --nnodes 1:1 true
 

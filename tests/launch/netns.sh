@@ -1,0 +1,53 @@
+# Machines made of network namespaces on one bridge, for scripts: sourced. Needs root (or what it may do) and ip; skips the test
+# with CTest's skip code where that is not so.
+#   netns_make 3        node0 10.77.0.1, node1 10.77.0.2, node2 10.77.0.3 as $net-0, $net-1, ...; gone when the shell ends
+#   on 1 command...     runs it on node 1
+#   netns_cut 1         nothing comes or goes any more (netns_join 1: it does again)
+#   netns_slow "delay 20ms loss 2%"    false where the kernel has no netem
+#   netns_lose 1        kills every process there: a machine that loses its power, with its link
+net=ls$$
+bridge=lsbr$$
+
+netns_skip() {
+    echo "skipped: $*"
+    exit 77
+}
+
+netns_address() { echo "10.77.$(($$ % 250)).$(($1 + 1))"; }
+
+netns_clean() {
+    for i in $(seq 0 "$((nets - 1))"); do
+        ip netns pids "$net-$i" 2>/dev/null | xargs -r kill -9 2>/dev/null
+        ip netns del "$net-$i" 2>/dev/null
+    done
+    ip link del "$bridge" 2>/dev/null
+}
+
+netns_make() {
+    nets=$1
+    command -v ip >/dev/null || netns_skip "there is no ip command (iproute2)"
+    ip netns add "$net-0" 2>/dev/null || netns_skip "network namespaces cannot be made here (root is needed)"
+    ip link add "$bridge" type bridge 2>/dev/null || { ip netns del "$net-0"; netns_skip "bridges cannot be made here"; }
+    ip link set "$bridge" up
+    for i in $(seq 0 "$((nets - 1))"); do
+        [ "$i" = 0 ] || ip netns add "$net-$i"
+        ip link add "v$$-$i" type veth peer name eth0 netns "$net-$i"
+        ip link set "v$$-$i" master "$bridge" up
+        ip -n "$net-$i" addr add "$(netns_address "$i")/24" dev eth0
+        ip -n "$net-$i" link set lo up
+        ip -n "$net-$i" link set eth0 up
+    done
+}
+
+on() {
+    node=$1
+    shift
+    ip netns exec "$net-$node" "$@"
+}
+netns_cut() { ip link set "v$$-$1" down; }
+netns_join() { ip link set "v$$-$1" up; }
+netns_slow() { for i in $(seq 0 "$((nets - 1))"); do tc qdisc replace dev "v$$-$i" root netem $1 2>/dev/null || return 1; done; }
+netns_lose() {
+    netns_cut "$1"
+    ip netns pids "$net-$1" | xargs -r kill -9
+}
