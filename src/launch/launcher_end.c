@@ -55,7 +55,7 @@ int ls__job_local(const ls__launcher_job *j, int rank)
     return rank >= 0 && local >= 0 && local < j->plan->size ? local : -1;
 }
 
-void ls__job_fail(ls__launcher_job *j, const ls__end *end, const char *host)
+void ls__launched_fail(ls__launcher_job *j, const ls__end *end, const char *host)
 {
     if (j->failed) return;
     j->failed = true;
@@ -66,7 +66,7 @@ void ls__job_fail(ls__launcher_job *j, const ls__end *end, const char *host)
 
 void ls__job_ended_by(ls__launcher_job *j, const ls__end *end)
 {
-    ls__job_fail(j, end, j->plan->host);
+    ls__launched_fail(j, end, j->plan->host);
 }
 
 /* The others get a chance to leave; what they do with it is no failure of theirs. */
@@ -133,7 +133,7 @@ static void settle(ls__launcher_job *j)
         j->deadline = ls__now() + settle_seconds;
         return;
     }
-    ls__job_fail(j, &cause->end, cause->host);
+    ls__launched_fail(j, &cause->end, cause->host);
     ls__events_write(j, "failure", end_fields(&j->end));
     if (alive) ls__job_end_ranks(j);
 }
@@ -243,7 +243,7 @@ void ls__job_close(ls__launcher_job *j)
     if (!ls__nodes_decides(j)) return;
     if (!j->failed && j->nfailures > 0 && j->phase == LS__JOB_SETTLING) {
         const ls__failure *cause = find_cause(j);
-        ls__job_fail(j, &cause->end, cause->host);
+        ls__launched_fail(j, &cause->end, cause->host);
         ls__events_write(j, "failure", end_fields(&j->end));
     }
     if (j->failed) return;

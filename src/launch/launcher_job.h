@@ -99,7 +99,7 @@ void ls__job_rank_ended(ls__launcher_job *j, int rank);
 /* A rank, here or elsewhere, has failed: the moment begins in which others may prove to be the cause. */
 void ls__job_add_failure(ls__launcher_job *j, const ls__failure *failure);
 /* The job ends for this, without such a moment. */
-void ls__job_fail(ls__launcher_job *j, const ls__end *end, const char *host);
+void ls__launched_fail(ls__launcher_job *j, const ls__end *end, const char *host);
 /* The ranks here get a chance to leave. */
 void ls__job_end_ranks(ls__launcher_job *j);
 void ls__job_request_end(ls__launcher_job *j, int number);

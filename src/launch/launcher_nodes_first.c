@@ -104,7 +104,7 @@ static void take_failure(ls__launcher_job *j, int launcher, const ls__node_frame
     }
     if (j->phase == LS__JOB_FAILING || j->phase == LS__JOB_KILLED) return;
     if (failure.end.kind == LS__END_STATUS) name_end(j, launcher, &failure.end);
-    ls__job_fail(j, &failure.end, failure.host);
+    ls__launched_fail(j, &failure.end, failure.host);
     ls__job_end_ranks(j);
 }
 
