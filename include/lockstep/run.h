@@ -93,9 +93,9 @@ typedef struct ls_run_options {
     /* bf16-mixed: matrix products read bf16 and add in f32, activations between them are stored as
      * bf16; parameters, their gradients, the optimizer, norms' sums and losses stay f32. Models. */
     ls_precision precision;
-    bool deterministic; /* the same bits on any number of devices also where a device's exchange is
-                           faster without; CPUs and the exchange through shared memory always are */
-    bool profile; /* measures where a step's time goes; see ls_run_result.profiled. Models. */
+    bool deterministic; /* a promise of the same bits on any number of devices, whatever engine
+                           exchanges; those that there are always give them */
+    bool profile;       /* measures where a step's time goes; see ls_run_result.profiled. Models. */
     struct {
         const char *name; /* "tokens"; NULL = speed is told in samples alone */
         int64_t per_sample;

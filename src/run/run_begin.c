@@ -149,9 +149,9 @@ static void tell_start(const ls_run *run)
                 run->step, (double)run->position / (double)run->length, run->resumed_path);
     tell_cut(run);
     if (run->settings.options.deterministic)
-        ls__log(LS__LOG_INFO, "--deterministic: %s",
-                "sums go in one order, whatever the number of devices (through the machine's shared "
-                "memory they always do)");
+        ls__log(LS__LOG_INFO,
+                "--deterministic: sums go in one order, whatever the number of devices; "
+                "here they always do");
     ls__run_memory_tell(run);
 }
 
