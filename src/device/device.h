@@ -37,6 +37,16 @@ typedef struct ls__topology {
 } ls__topology;
 ls_status ls__topology_discover(const ls__cpus *cpus, ls__topology *out);
 
+/* Where each CPU sits, by the numbers that the kernel (nodes) or hwloc gives; -1 = unknown. */
+typedef struct ls__cpu_places {
+    int16_t node[CPU_SETSIZE], package[CPU_SETSIZE], core[CPU_SETSIZE];
+    int16_t complex[CPU_SETSIZE]; /* CPUs that share an L3 cache */
+} ls__cpu_places;
+ls_status ls__cpu_places_discover(ls__cpu_places *out);
+/* Whether there is more than one NUMA node: without hwloc, unless one of its variables replaces the
+ * machine's topology. */
+bool ls__numa_is_here(void);
+
 /* GPUs as far as a start needs to know: no library is loaded for it. */
 typedef struct ls__gpu_files {
     int count;   /* devices that the driver shows to this process, after CUDA_VISIBLE_DEVICES */

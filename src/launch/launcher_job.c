@@ -36,16 +36,16 @@ static ls_status start_rank(ls__launcher_job *j, int rank, int *exit_code)
     const ls__launcher_plan *plan = j->plan;
     ls__launcher_start start = { .restarts = j->restarts, .port = j->port, .folder = j->folder };
     ls__rank_variables variables;
-    cpu_set_t cpus;
+    const ls__rank_place *place = &plan->places[rank];
     int out, err;
     LS_TRY(ls__rank_variables_make(plan, &start, rank, &variables));
-    ls__device_cpus(&plan->devices, &plan->cpus, rank, &cpus);
     ls_status status =
         ls__crew_start(&j->crew, rank,
                        &(ls__child_options) { .path = plan->path,
                                               .argv = plan->argv,
                                               .envp = variables.envp,
-                                              .cpus = plan->devices.pin ? &cpus : NULL,
+                                              .cpus = place->bound ? &place->cpus : NULL,
+                                              .memory_nodes = place->memory_nodes,
                                               .mask = &j->crew.mask_before },
                        &out, &err);
     ls__rank_variables_free(&variables);

@@ -23,6 +23,13 @@ void ls__launcher_flags_init(ls__launcher_flags *f)
     const ls_flag table[] = {
         { "nproc-per-node", 's', &f->nproc_per_node,
           "processes on this machine: N, auto (as --devices), cpu (one per usable CPU)" },
+        { "isolate-devices", 'b', &f->isolate_devices,
+          "each rank sees one GPU, its own, and LOCAL_RANK 0; otherwise all see all in the order "
+          "of "
+          "LOCAL_RANK" },
+        { "numa-binding", 's', &f->numa_binding,
+          "bind ranks to the CPUs and memory of their device's node, socket, a share of the node "
+          "(exclusive) or core-complex; none. Otherwise auto: node for GPUs" },
         { "module", 'b', &f->module, "PROGRAM is a Python module (-m)" },
         { "no-python", 'b', &f->no_python, "execute a .py file itself, without an interpreter" },
         { "dry-run", 'b', &f->dry_run, "show what would be started, with its variables" },
@@ -71,8 +78,6 @@ static const struct {
     { "rdzv-endpoint", "--master-addr and --master-port say where machines meet" },
     { "rdzv-conf", "machines meet at the first one, within --timeout; leave it out" },
     { "local-addr", "the ranks are told --master-addr and nothing else; use that" },
-    { "numa-binding", "this version binds ranks to CPUs when they fill the machine, not to NUMA "
-                      "nodes; leave it out, or start the program by numactl" },
     { "run-path", "programs run as processes, not inside the launcher; leave it out" },
     { "logs-specs", "logs are whole lines of each rank in --log-dir; leave it out" },
     { "signals-to-handle", "every signal that can be relayed is relayed; leave it out" },

@@ -15,8 +15,13 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
+<<<<<<< HEAD
 #include "launch/node_names.h"
 #include "launch/nodes_plan.h"
+=======
+#include "device/device_picks.h"
+#include "launch/rank_place.h"
+>>>>>>> b649606 (launch: --isolate-devices, --numa-binding; GPUs by picks; memory of the device's node)
 #include "record/record.h"
 #include "world/report.h"
 
@@ -57,6 +62,7 @@ static ls_status spec_of_nproc(const char *nproc, const ls__cpus *cpus, const ls
     return LS_OK;
 }
 
+<<<<<<< HEAD
 /* How many processes; NULL = as many as there are devices. */
 static const char *nproc_of(const ls__launcher_flags *flags, const ls__launcher_plan *plan,
                             const char *devices)
@@ -69,21 +75,26 @@ static const char *nproc_of(const ls__launcher_flags *flags, const ls__launcher_
     snprintf(slots, sizeof slots, "%d", plan->nodes.hosts->hosts[0].slots);
     return slots;
 }
+=======
+typedef struct gpus_here {
+    ls__gpu_files files;
+    ls__gpus gpus; /* zeros where there are none */
+    ls__gpu_names names;
+} gpus_here;
+>>>>>>> b649606 (launch: --isolate-devices, --numa-binding; GPUs by picks; memory of the device's node)
 
 /* Processes of other programs bring threads of their own (BLAS, loaders), so the CPUs are shared out
  * among the ranks unless somebody says otherwise: with one thread each most of a large machine
  * would idle, with all of them for each rank the ranks would fight. */
 static ls_status plan_devices(const ls__launcher_flags *flags, const ls__options *options,
-                              ls__launcher_plan *out)
+                              const gpus_here *known, ls__launcher_plan *out)
 {
     const char *devices = NULL;
     int64_t threads = 0;
     char spec[32];
-    ls__gpu_files gpus;
+    ls__gpu_files gpus = known->files;
     ls__options_string(options, "devices", &devices);
     ls__options_int(options, "threads-per-device", &threads);
-    ls__gpu_files_discover("/", &gpus);
-    gpus.plugin = true; /* of ours, for training; other programs bring their own */
     LS_TRY(ls__devices_plan_with(devices ? devices : "auto", (int)threads, &out->cpus, &gpus,
                                  &out->devices));
     int count = out->devices.count, others = out->nodes.local_launchers;
@@ -106,12 +117,73 @@ static ls_status plan_devices(const ls__launcher_flags *flags, const ls__options
     out->size = out->devices.count;
     const char *set = getenv("OMP_NUM_THREADS");
     out->own_threads = set && set[0] && threads == 0;
+    out->threads_said = threads > 0;
     if (threads > 0) return LS_OK;
+<<<<<<< HEAD
     /* Those who share a machine have CPUs of their own, or all have all. */
     bool all = others > 1 && out->cpus.usable >= sysconf(_SC_NPROCESSORS_ONLN);
     int share = out->cpus.usable / (out->size * (all ? others : 1));
     snprintf(spec, sizeof spec, "%s:%d", ls__device_kind_name(out->devices.kind), out->size);
+=======
+    int share = out->cpus.usable / out->size;
+    if (out->devices.kind != LS__DEVICE_CPU) {
+        out->devices.threads = share > 0 ? share : 1;
+        return LS_OK;
+    }
+    snprintf(spec, sizeof spec, "cpu:%d", out->size);
+>>>>>>> b649606 (launch: --isolate-devices, --numa-binding; GPUs by picks; memory of the device's node)
     return ls__devices_plan_with(spec, share > 0 ? share : 1, &out->cpus, &gpus, &out->devices);
+}
+
+/* --- where the ranks run --- */
+
+static ls_status bind_ranks(const ls__launcher_flags *flags, const gpus_here *known,
+                            ls__launcher_plan *out)
+{
+    bool on_gpus = out->devices.kind == LS__DEVICE_GPU;
+    int *nodes = on_gpus ? ls__alloc((size_t)out->size, sizeof *nodes) : NULL;
+    ls__cpu_places *places = ls__alloc(1, sizeof *places);
+    ls_status status = places && (nodes || !on_gpus) ? LS_OK : LS_ERR_MEMORY;
+    if (places) memset(places, 0xFF, sizeof *places); /* nothing is known */
+    if (status == LS_OK && (flags->numa_binding || ls__numa_is_here()))
+        status = ls__cpu_places_discover(places);
+    for (int r = 0; r < out->size && nodes; r++) nodes[r] = ls__rank_gpu_node(out, &known->gpus, r);
+    if (status == LS_OK) status = ls__rank_places_bind(flags->numa_binding, places, nodes, out);
+    ls__free(nodes);
+    ls__free(places);
+    return status;
+}
+
+static ls_status place_ranks(const ls__launcher_flags *flags, const ls__options *options,
+                             const gpus_here *known, ls__launcher_plan *out)
+{
+    const char *devices = NULL;
+    ls__options_string(options, "devices", &devices);
+    out->places = ls__alloc((size_t)out->size, sizeof *out->places);
+    if (!out->places) return LS_ERR_MEMORY;
+    LS_TRY(ls__rank_places_show(flags->isolate_devices, devices, getenv("CUDA_VISIBLE_DEVICES"),
+                                known->files.count, &known->gpus, out));
+    return bind_ranks(flags, known, out);
+}
+
+/* The driver's library takes a tenth of a second to wake up: only machines with GPUs wait for it. */
+static ls_status plan_ranks(const ls__launcher_flags *flags, const ls__options *options,
+                            ls__launcher_plan *out)
+{
+    gpus_here *known = ls__alloc(1, sizeof *known);
+    if (!known) return LS_ERR_MEMORY;
+    ls__gpu_files_discover("/", &known->files);
+    known->files.plugin = true; /* of ours, for training; other programs bring their own */
+    if (known->files.count > 0) {
+        ls__gpus_discover(NULL, &known->gpus);
+        ls__gpu_names_find(getenv("CUDA_VISIBLE_DEVICES"), getenv("CUDA_DEVICE_ORDER"),
+                           &known->gpus, known->files.count, &known->names);
+        known->files.names = &known->names;
+    }
+    ls_status status = plan_devices(flags, options, known, out);
+    if (status == LS_OK) status = place_ranks(flags, options, known, out);
+    ls__free(known);
+    return status;
 }
 
 /* --- where rank 0 listens --- */
@@ -237,9 +309,13 @@ static ls_status make(const ls__launcher_flags *flags, const ls__options *option
     gethostname(out->host, sizeof out->host - 1);
     LS_TRY(ls__cpus_discover("/", &out->cpus));
     LS_TRY(plan_places(flags, options, out));
+<<<<<<< HEAD
     LS_TRY(ls__nodes_plan_make(flags, options, out));
     LS_TRY(plan_devices(flags, options, out));
     plan_place(out);
+=======
+    LS_TRY(plan_ranks(flags, options, out));
+>>>>>>> b649606 (launch: --isolate-devices, --numa-binding; GPUs by picks; memory of the device's node)
     LS_TRY(plan_master(flags, out));
     LS_TRY(plan_watch(flags, out));
     if (flags->standalone && (flags->master_addr || flags->master_port))
@@ -273,6 +349,8 @@ void ls__launcher_plan_free(ls__launcher_plan *plan)
     ls__nodes_plan_free(plan);
     ls__free(plan->argv);
     ls__free(plan->shown);
+    ls__free(plan->places);
+    plan->places = NULL;
     plan->argv = NULL;
     plan->shown = NULL;
 }

@@ -9,9 +9,7 @@
 
 static void rank_cpus(const ls__launcher_plan *plan, int rank, char out[LS__CPU_SET_TEXT])
 {
-    cpu_set_t set;
-    ls__device_cpus(&plan->devices, &plan->cpus, rank, &set);
-    ls__cpu_set_text(&set, out);
+    ls__cpu_set_text(&plan->places[rank].cpus, out);
 }
 
 static const char *shown_text(int streams)
@@ -71,7 +69,7 @@ ls_status ls__launcher_show(const ls__launcher_plan *plan)
                : plan->log_dir[0] ? plan->log_dir
                                   : "in the run's folder",
                plan->max_restarts);
-        printf("%4s  %-16s  %s\n", "rank", plan->devices.pin ? "bound to CPUs" : "on CPUs",
+        printf("%4s  %-16s  %s\n", "rank", plan->places[0].bound ? "bound to CPUs" : "on CPUs",
                "shown");
         for (int r = 0; r < plan->size; r++) {
             rank_cpus(plan, r, cpus);
@@ -101,7 +99,7 @@ static json_t *rank_json(const ls__launcher_plan *plan, int rank)
     ls__rank_variables_free(&v);
     rank_cpus(plan, rank, cpus);
     return json_pack("{s:i,s:s,s:i,s:s,s:b,s:b,s:b,s:o}", "rank", rank, "host", plan->host,
-                     "local_rank", rank, "cpus", cpus, "bound", (int)plan->devices.pin,
+                     "local_rank", rank, "cpus", cpus, "bound", (int)plan->places[rank].bound,
                      "shows_stdout", (plan->shown[rank] & LS__SHOW_STDOUT) != 0, "shows_stderr",
                      (plan->shown[rank] & LS__SHOW_STDERR) != 0, "variables", set);
 }

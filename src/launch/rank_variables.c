@@ -84,7 +84,11 @@ void ls__rank_error_path(const char *folder, int rank, char out[LS_PATH_MAX])
 }
 
 /* Numbers that every rank gets, in torchrun's, DeepSpeed's and JAX's words. */
+<<<<<<< HEAD
 static ls_status set_places(ls__rank_variables *v, const ls__node_place *p, int local)
+=======
+static ls_status set_places(ls__rank_variables *v, int rank, int local_rank, int size)
+>>>>>>> b649606 (launch: --isolate-devices, --numa-binding; GPUs by picks; memory of the device's node)
 {
     int rank = p->first_rank + local, local_rank = p->local_rank + local;
     const struct {
@@ -93,11 +97,19 @@ static ls_status set_places(ls__rank_variables *v, const ls__node_place *p, int 
     } places[] = {
         { "RANK", rank },
         { "LOCAL_RANK", local_rank },
+<<<<<<< HEAD
         { "WORLD_SIZE", p->world_size },
         { "LOCAL_WORLD_SIZE", p->local_size },
         { "GROUP_RANK", p->node },
         { "GROUP_WORLD_SIZE", p->nodes },
         { "NODE_RANK", p->node },
+=======
+        { "WORLD_SIZE", size },
+        { "LOCAL_WORLD_SIZE", size },
+        { "GROUP_RANK", 0 },
+        { "GROUP_WORLD_SIZE", 1 },
+        { "NODE_RANK", 0 },
+>>>>>>> b649606 (launch: --isolate-devices, --numa-binding; GPUs by picks; memory of the device's node)
         { "ROLE_RANK", rank },
         { "ROLE_WORLD_SIZE", p->world_size },
         { "LOCAL_SIZE", p->local_size },
@@ -151,17 +163,33 @@ static ls_status set_channels(ls__rank_variables *v, const char *folder, int fir
     return set(v, "LOCKSTEP_METRICS", path);
 }
 
+/* Which GPUs it sees: docs/launching.md. */
+static ls_status set_gpus(ls__rank_variables *v, const ls__launcher_plan *plan, int rank)
+{
+    const char *visible = plan->isolate ? plan->places[rank].gpu : plan->visible;
+    if (!visible[0]) return LS_OK;
+    if (plan->by_number) LS_TRY(set(v, "CUDA_DEVICE_ORDER", "PCI_BUS_ID"));
+    return set(v, "CUDA_VISIBLE_DEVICES", visible);
+}
+
 static ls_status set_all(ls__rank_variables *v, const ls__launcher_plan *plan,
                          const ls__launcher_start *start, int rank)
 {
+<<<<<<< HEAD
     LS_TRY(set_places(v, &plan->place, rank));
     if (plan->place.secret[0]) LS_TRY(set(v, "LOCKSTEP_SECRET", plan->place.secret));
+=======
+    LS_TRY(set_places(v, rank, plan->isolate ? 0 : rank, plan->size));
+    LS_TRY(set_gpus(v, plan, rank));
+>>>>>>> b649606 (launch: --isolate-devices, --numa-binding; GPUs by picks; memory of the device's node)
     LS_TRY(set_master(v, plan, start->port));
     LS_TRY(set_elastic(v, plan, start, rank));
     LS_TRY(set_channels(v, start->folder, plan->place.first_rank, rank));
     LS_TRY(set_unless_there(v, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"));
     LS_TRY(set_unless_there(v, "PYTHONUNBUFFERED", "1"));
-    return plan->own_threads ? LS_OK : set_number(v, "OMP_NUM_THREADS", plan->devices.threads);
+    int cpus = CPU_COUNT(&plan->places[rank].cpus), threads = plan->devices.threads;
+    if (plan->places[rank].bound && !plan->threads_said && cpus < threads) threads = cpus;
+    return plan->own_threads ? LS_OK : set_number(v, "OMP_NUM_THREADS", threads);
 }
 
 static bool is_set(const ls__rank_variables *v, const char *entry)

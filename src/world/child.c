@@ -5,12 +5,23 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/mempolicy.h>
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/check.h"
+
+/* A wish, too: memory of these nodes while they have some. Binding for good would end a job for lack of
+ * memory while another node has plenty. The policy is inherited through exec. */
+static void prefer_memory(uint64_t nodes)
+{
+    bool one = (nodes & (nodes - 1)) == 0;
+    unsigned long mask[2] = { (unsigned long)nodes, 0 };
+    syscall(SYS_set_mempolicy, one ? MPOL_PREFERRED : MPOL_PREFERRED_MANY, mask, 65ul);
+}
 
 /* In the child, in the parent's memory: only system calls. Returns when one fails, errno says how.
  */
@@ -25,6 +36,7 @@ static void become_rank(const ls__child_options *o, pid_t parent)
     for (int i = 0; i < o->nkeep; i++)
         if (fcntl(o->keep[i], F_SETFD, 0) != 0) return;
     if (o->cpus) sched_setaffinity(0, sizeof *o->cpus, o->cpus); /* a wish; it may be refused */
+    if (o->memory_nodes) prefer_memory(o->memory_nodes);
     setrlimit(RLIMIT_NOFILE, o->files);
     struct sigaction plain = { .sa_handler = SIG_DFL };
     sigaction(SIGPIPE, &plain, NULL);

@@ -4,6 +4,7 @@
 
 #include <sched.h>
 #include <signal.h>
+#include <stdint.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 
@@ -16,6 +17,8 @@ typedef struct ls__child_options {
     int null_fd, out_fd, err_fd; /* become 0, 1, 2 */
     int keep[3], nkeep;          /* descriptors that stay open under their numbers */
     const cpu_set_t *cpus;       /* NULL = as the parent */
+    uint64_t memory_nodes;       /* NUMA nodes whose memory it takes first, a bit each; 0 = as the
+                                    parent */
     const sigset_t *mask;        /* signals blocked in the child */
     const struct rlimit *files;  /* limit of open files in the child */
 } ls__child_options;
