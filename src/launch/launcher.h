@@ -23,16 +23,10 @@
 typedef struct ls__launcher_flags {
     const char *nproc_per_node, *nnodes, *node_rank, *master_addr, *master_port, *rdzv_id, *role;
     const char *log_dir, *tee, *redirects, *local_ranks_filter;
-<<<<<<< HEAD
-    const char *events, *inject, *hang_timeout, *silence_warning;
-    const char *join, *hosts, *hostfile, *agent;
-    bool standalone, module, no_python, dry_run;
-    ls_flag table[40]; /* of all of them, for the option table */
-=======
     const char *events, *inject, *hang_timeout, *silence_warning, *numa_binding;
+    const char *join, *hosts, *hostfile, *agent;
     bool isolate_devices, standalone, module, no_python, dry_run;
-    ls_flag table[32]; /* of all of them, for the option table */
->>>>>>> b649606 (launch: --isolate-devices, --numa-binding; GPUs by picks; memory of the device's node)
+    ls_flag table[40]; /* of all of them, for the option table */
 } ls__launcher_flags;
 
 typedef struct ls__launcher_words {
@@ -68,7 +62,6 @@ typedef struct ls__injection {
 
 enum { LS__SHOW_STDOUT = 1, LS__SHOW_STDERR = 2 };
 
-<<<<<<< HEAD
 /* How this launcher takes part in a job of several; nodes_plan.c finds it out. */
 typedef enum ls__nodes_role {
     LS__NODES_NONE, /* one machine */
@@ -96,7 +89,7 @@ typedef struct ls__nodes_plan {
     const struct ls__hosts *hosts; /* that agents start launchers on; NULL = none */
     char agent[1024];
 } ls__nodes_plan;
-=======
+
 /* Where a rank runs. */
 typedef struct ls__rank_place {
     cpu_set_t cpus;
@@ -104,30 +97,23 @@ typedef struct ls__rank_place {
     uint64_t memory_nodes; /* a bit each; 0 = any */
     char gpu[96];          /* entry of CUDA_VISIBLE_DEVICES; "" = none */
 } ls__rank_place;
->>>>>>> b649606 (launch: --isolate-devices, --numa-binding; GPUs by picks; memory of the device's node)
 
 typedef struct ls__launcher_plan {
     char path[LS_PATH_MAX]; /* what is executed */
     char **argv;            /* NULL-ended; words borrowed from the command line */
     ls__cpus cpus;
-<<<<<<< HEAD
     ls__device_plan devices; /* .threads: of OMP_NUM_THREADS */
     int size;                /* ranks that this launcher starts */
     ls__nodes_plan nodes;
     ls__node_place place; /* once it is known; of a job on one machine from the beginning */
     const ls__launcher_flags *flags; /* borrowed */
     const ls__launcher_words *words; /* borrowed */
+    ls__rank_place *places;          /* (size) */
+    bool isolate;                    /* each sees its GPU only, and has LOCAL_RANK 0 */
+    bool by_number;                  /* the GPUs' numbers are in PCI order */
+    char visible[LS__VISIBLE_TEXT];  /* CUDA_VISIBLE_DEVICES of all; "" = as it was found */
+    bool threads_said;               /* by --threads-per-device */
     bool own_threads;                /* OMP_NUM_THREADS was there already, and stays */
-=======
-    ls__device_plan devices;        /* .threads: of OMP_NUM_THREADS */
-    int size;                       /* ranks */
-    ls__rank_place *places;         /* (size) */
-    bool isolate;                   /* each sees its GPU only, and has LOCAL_RANK 0 */
-    bool by_number;                 /* the GPUs' numbers are in PCI order */
-    char visible[LS__VISIBLE_TEXT]; /* CUDA_VISIBLE_DEVICES of all; "" = as it was found */
-    bool threads_said;              /* by --threads-per-device */
-    bool own_threads;               /* OMP_NUM_THREADS was there already, and stays */
->>>>>>> b649606 (launch: --isolate-devices, --numa-binding; GPUs by picks; memory of the device's node)
     char host[256];
     char master_addr[256];
     int master_port; /* 0 = any free one, found when the job starts */

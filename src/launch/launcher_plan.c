@@ -15,13 +15,10 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
-<<<<<<< HEAD
+#include "device/device_picks.h"
 #include "launch/node_names.h"
 #include "launch/nodes_plan.h"
-=======
-#include "device/device_picks.h"
 #include "launch/rank_place.h"
->>>>>>> b649606 (launch: --isolate-devices, --numa-binding; GPUs by picks; memory of the device's node)
 #include "record/record.h"
 #include "world/report.h"
 
@@ -62,7 +59,6 @@ static ls_status spec_of_nproc(const char *nproc, const ls__cpus *cpus, const ls
     return LS_OK;
 }
 
-<<<<<<< HEAD
 /* How many processes; NULL = as many as there are devices. */
 static const char *nproc_of(const ls__launcher_flags *flags, const ls__launcher_plan *plan,
                             const char *devices)
@@ -75,13 +71,12 @@ static const char *nproc_of(const ls__launcher_flags *flags, const ls__launcher_
     snprintf(slots, sizeof slots, "%d", plan->nodes.hosts->hosts[0].slots);
     return slots;
 }
-=======
+
 typedef struct gpus_here {
     ls__gpu_files files;
     ls__gpus gpus; /* zeros where there are none */
     ls__gpu_names names;
 } gpus_here;
->>>>>>> b649606 (launch: --isolate-devices, --numa-binding; GPUs by picks; memory of the device's node)
 
 /* Processes of other programs bring threads of their own (BLAS, loaders), so the CPUs are shared out
  * among the ranks unless somebody says otherwise: with one thread each most of a large machine
@@ -119,19 +114,14 @@ static ls_status plan_devices(const ls__launcher_flags *flags, const ls__options
     out->own_threads = set && set[0] && threads == 0;
     out->threads_said = threads > 0;
     if (threads > 0) return LS_OK;
-<<<<<<< HEAD
     /* Those who share a machine have CPUs of their own, or all have all. */
     bool all = others > 1 && out->cpus.usable >= sysconf(_SC_NPROCESSORS_ONLN);
     int share = out->cpus.usable / (out->size * (all ? others : 1));
-    snprintf(spec, sizeof spec, "%s:%d", ls__device_kind_name(out->devices.kind), out->size);
-=======
-    int share = out->cpus.usable / out->size;
     if (out->devices.kind != LS__DEVICE_CPU) {
         out->devices.threads = share > 0 ? share : 1;
         return LS_OK;
     }
     snprintf(spec, sizeof spec, "cpu:%d", out->size);
->>>>>>> b649606 (launch: --isolate-devices, --numa-binding; GPUs by picks; memory of the device's node)
     return ls__devices_plan_with(spec, share > 0 ? share : 1, &out->cpus, &gpus, &out->devices);
 }
 
@@ -161,8 +151,14 @@ static ls_status place_ranks(const ls__launcher_flags *flags, const ls__options 
     ls__options_string(options, "devices", &devices);
     out->places = ls__alloc((size_t)out->size, sizeof *out->places);
     if (!out->places) return LS_ERR_MEMORY;
-    LS_TRY(ls__rank_places_show(flags->isolate_devices, devices, getenv("CUDA_VISIBLE_DEVICES"),
-                                known->files.count, &known->gpus, out));
+    bool alone = out->nodes.local_launchers <= 1;
+    if (!alone && flags->isolate_devices)
+        return ls_fail(LS_ERR_UNSUPPORTED,
+                       "--isolate-devices: several launchers share this machine; start one of them "
+                       "per machine, or leave it out");
+    if (alone)
+        LS_TRY(ls__rank_places_show(flags->isolate_devices, devices, getenv("CUDA_VISIBLE_DEVICES"),
+                                    known->files.count, &known->gpus, out));
     return bind_ranks(flags, known, out);
 }
 
@@ -309,13 +305,9 @@ static ls_status make(const ls__launcher_flags *flags, const ls__options *option
     gethostname(out->host, sizeof out->host - 1);
     LS_TRY(ls__cpus_discover("/", &out->cpus));
     LS_TRY(plan_places(flags, options, out));
-<<<<<<< HEAD
     LS_TRY(ls__nodes_plan_make(flags, options, out));
-    LS_TRY(plan_devices(flags, options, out));
-    plan_place(out);
-=======
     LS_TRY(plan_ranks(flags, options, out));
->>>>>>> b649606 (launch: --isolate-devices, --numa-binding; GPUs by picks; memory of the device's node)
+    plan_place(out);
     LS_TRY(plan_master(flags, out));
     LS_TRY(plan_watch(flags, out));
     if (flags->standalone && (flags->master_addr || flags->master_port))

@@ -84,32 +84,22 @@ void ls__rank_error_path(const char *folder, int rank, char out[LS_PATH_MAX])
 }
 
 /* Numbers that every rank gets, in torchrun's, DeepSpeed's and JAX's words. */
-<<<<<<< HEAD
-static ls_status set_places(ls__rank_variables *v, const ls__node_place *p, int local)
-=======
-static ls_status set_places(ls__rank_variables *v, int rank, int local_rank, int size)
->>>>>>> b649606 (launch: --isolate-devices, --numa-binding; GPUs by picks; memory of the device's node)
+static ls_status set_places(ls__rank_variables *v, const ls__launcher_plan *plan, int local)
 {
-    int rank = p->first_rank + local, local_rank = p->local_rank + local;
+    const ls__node_place *p = &plan->place;
+    int rank = p->first_rank + local;
+    int local_rank = plan->isolate ? 0 : p->local_rank + local;
     const struct {
         const char *name;
         int value;
     } places[] = {
         { "RANK", rank },
         { "LOCAL_RANK", local_rank },
-<<<<<<< HEAD
         { "WORLD_SIZE", p->world_size },
         { "LOCAL_WORLD_SIZE", p->local_size },
         { "GROUP_RANK", p->node },
         { "GROUP_WORLD_SIZE", p->nodes },
         { "NODE_RANK", p->node },
-=======
-        { "WORLD_SIZE", size },
-        { "LOCAL_WORLD_SIZE", size },
-        { "GROUP_RANK", 0 },
-        { "GROUP_WORLD_SIZE", 1 },
-        { "NODE_RANK", 0 },
->>>>>>> b649606 (launch: --isolate-devices, --numa-binding; GPUs by picks; memory of the device's node)
         { "ROLE_RANK", rank },
         { "ROLE_WORLD_SIZE", p->world_size },
         { "LOCAL_SIZE", p->local_size },
@@ -175,13 +165,9 @@ static ls_status set_gpus(ls__rank_variables *v, const ls__launcher_plan *plan, 
 static ls_status set_all(ls__rank_variables *v, const ls__launcher_plan *plan,
                          const ls__launcher_start *start, int rank)
 {
-<<<<<<< HEAD
-    LS_TRY(set_places(v, &plan->place, rank));
+    LS_TRY(set_places(v, plan, rank));
     if (plan->place.secret[0]) LS_TRY(set(v, "LOCKSTEP_SECRET", plan->place.secret));
-=======
-    LS_TRY(set_places(v, rank, plan->isolate ? 0 : rank, plan->size));
     LS_TRY(set_gpus(v, plan, rank));
->>>>>>> b649606 (launch: --isolate-devices, --numa-binding; GPUs by picks; memory of the device's node)
     LS_TRY(set_master(v, plan, start->port));
     LS_TRY(set_elastic(v, plan, start, rank));
     LS_TRY(set_channels(v, start->folder, plan->place.first_rank, rank));

@@ -32,6 +32,8 @@ static void begin(ls__device_kind kind, int size, bool pin)
     plan.devices.kind = kind;
     plan.devices.pin = pin;
     plan.devices.threads = 16 / size;
+    plan.place.world_size = plan.place.local_size = size;
+    plan.place.nodes = 1;
     for (int cpu = 0; cpu < 16; cpu++) CPU_SET(cpu, &plan.cpus.mask);
 }
 
