@@ -227,7 +227,8 @@ ls_status ls__cuda_compile(const ls_graph *graph, ls__executable **out)
 void ls__cuda_destroy(ls__executable *e)
 {
     cuda_device *d = ls__cuda_device();
-    if (!e || ls__cuda_enter(d) != LS_OK) return;
+    if (!e) return;
+    ls__cuda_enter_last(d);
     cudaStreamSynchronize(d->stream);
     free_executable(e);
     ls__cuda_release(d);

@@ -142,6 +142,12 @@ ls_status ls__cuda_enter(cuda_device *d)
     return ls__cuda_fail(error, "choosing it");
 }
 
+void ls__cuda_enter_last(cuda_device *d)
+{
+    pthread_mutex_lock(&d->lock);
+    if (cudaSetDevice(d->index) != cudaSuccess) cudaGetLastError();
+}
+
 void ls__cuda_leave(cuda_device *d)
 {
     pthread_mutex_unlock(&d->lock);

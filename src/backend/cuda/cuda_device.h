@@ -56,6 +56,8 @@ extern char ls__cuda_description_text[320];
 
 /* For the calling thread; every entry of the backend begins with it and ends with leave. */
 ls_status ls__cuda_enter(cuda_device *d);
+/* To take apart what is there, also of a device that was lost. */
+void ls__cuda_enter_last(cuda_device *d);
 void ls__cuda_leave(cuda_device *d);
 
 /* An executable comes or goes; memory is given back when the last one goes. */

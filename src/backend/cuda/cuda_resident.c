@@ -305,7 +305,7 @@ static ls_status create_entry(const ls__resident_options *options, ls__resident 
 static void destroy_entry(ls__resident *r)
 {
     cuda_device *d = r->device;
-    if (ls__cuda_enter(d) != LS_OK) return;
+    ls__cuda_enter_last(d);
     if (r->collective && r->failed != LS_OK)
         ls__vendor_collective_abort(r->collective, "the run has failed");
     cudaStreamSynchronize(d->stream);
