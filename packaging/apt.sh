@@ -2,7 +2,7 @@
 # Sourced by ./quickstart and ./check: says what it will install, and installs it. Debian 12 names.
 
 # What building and running needs, and why (the README's table says the same).
-LS_BUILD_PACKAGES="gcc g++ libc6-dev cmake ninja-build pkg-config libdnnl-dev libhwloc-dev libjansson-dev libxxhash-dev nettle-dev zlib1g-dev libpcre2-dev libpng-dev libjpeg62-turbo-dev scdoc"
+LS_BUILD_PACKAGES="gcc g++ libc6-dev cmake ninja-build pkg-config libdnnl-dev libhwloc-dev libdw-dev libjansson-dev libxxhash-dev nettle-dev zlib1g-dev libpcre2-dev libpng-dev libjpeg62-turbo-dev scdoc"
 LS_DATA_PACKAGES="dataset-fashion-mnist bible-kjv"
 LS_TEST_PACKAGES="libcmocka-dev libc6-dbg clang libomp-dev libclang-rt-14-dev python3-numpy python3-torch git procps"
 # For ./check --long: other launchers, and pip.

@@ -73,6 +73,7 @@ void ls__job_ended_by(ls__launcher_job *j, const ls__end *end)
 void ls__job_end_ranks(ls__launcher_job *j)
 {
     double grace = j->plan->grace;
+    ls__rank_stacks_take(j);
     ls__crew_signal(&j->crew, SIGTERM);
     ls__crew_signal(&j->crew, SIGCONT); /* a stopped process would never hear of it */
     j->phase = LS__JOB_FAILING;

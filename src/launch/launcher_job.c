@@ -360,6 +360,7 @@ static void release(ls__launcher_job *j)
     if (j->guardian_fd >= 0) close(j->guardian_fd);
     ls__crew_end(&j->crew);
     ls__free(j->ranks);
+    ls__rank_stacks_free(j);
     ls__free(j->failures);
 }
 

@@ -76,6 +76,9 @@ typedef struct ls__launcher_job {
 
     int ninjected; /* injections that have happened */
 
+    char **stacks; /* (nstacks) of the ranks, a line per thread, when they were last asked */
+    int nstacks;
+
     /* restarts */
     int64_t best_step, before_step; /* of this start, of all before */
     int stalled;                    /* starts in a row that came no further */
@@ -135,6 +138,13 @@ typedef struct ls__activity {
     char waits_in[64];  /* where in the kernel; "" = unknown */
 } ls__activity;
 ls__activity ls__activity_of(pid_t pid);
+
+/* --- rank_stacks.c --- */
+/* Asks all ranks that live, which takes some milliseconds each; for the report, and as an event. */
+void ls__rank_stacks_take(ls__launcher_job *j);
+/* On stderr. */
+void ls__rank_stacks_tell(const ls__launcher_job *j);
+void ls__rank_stacks_free(ls__launcher_job *j);
 
 /* --- mpi_program.c --- */
 /* Whether an executable names a library of MPI, and which. */

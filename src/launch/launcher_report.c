@@ -23,6 +23,8 @@ ls__report ls__job_report_of(ls__launcher_job *j)
                           .restarts = j->restarts,
                           .step = step,
                           .checkpoint = "",
+                          .stacks = j->stacks,
+                          .nstacks = j->nstacks,
                           .seconds = ls__now() - j->plan->started };
     if (j->nodes && j->end_host[0]) report.host = j->end_host;
     if (j->end.rank >= 0 && (local >= 0 || ls__nodes_decides(j)))
@@ -45,6 +47,7 @@ static void print_tail(const ls__launcher_job *j, const ls__report *report)
 static ls__report shortened(const ls__report *report)
 {
     ls__report shorter = *report;
+    shorter.nstacks = 0;
     while (shorter.ntail > 0) {
         json_t *document = ls__report_json(&shorter);
         char *line = document ? ls__json_line(document) : NULL;

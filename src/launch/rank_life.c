@@ -29,6 +29,7 @@ ls_status ls__lives_begin(ls__launcher_job *j)
 {
     char path[LS_PATH_MAX];
     j->started = ls__now();
+    ls__rank_stacks_free(j);
     for (int r = 0; r < j->plan->size; r++) {
         j->ranks[r] = (ls__rank_life) { .step = -1 };
         ls__rank_heartbeat_path(j->folder, r, path);
@@ -195,6 +196,8 @@ static void end_hung(ls__launcher_job *j, int rank)
     if (rank >= 0) end.pid = (int)j->crew.children[rank].pid;
     ls__log(LS__LOG_WARN, "no sign of life for %g s (--hang-timeout):", j->plan->hang_timeout);
     tell_ranks(j);
+    ls__rank_stacks_take(j);
+    ls__rank_stacks_tell(j);
     ls__events_write(j, "hang", json_pack("{s:i,s:f}", "rank", end.rank, "seconds", end.grace));
     ls__job_ended_by(j, &end);
     ls__job_kill(j);
@@ -221,6 +224,8 @@ static void check_silence(ls__launcher_job *j, double now)
     if (!idle) return;
     ls__log(LS__LOG_WARN, "nothing was printed for %.0f s, and the CPUs are idle:", now - since);
     tell_ranks(j);
+    ls__rank_stacks_take(j);
+    ls__rank_stacks_tell(j);
     ls__events_write(j, "silence", json_pack("{s:f}", "seconds", now - since));
 }
 

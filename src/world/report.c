@@ -299,6 +299,9 @@ json_t *ls__report_json(const ls__report *report)
     json_t *tail = json_array();
     for (int i = 0; i < report->ntail; i++)
         json_array_append_new(tail, clean_string(report->tail[i]));
+    json_t *stacks = report->nstacks > 0 ? json_array() : NULL;
+    for (int i = 0; i < report->nstacks; i++)
+        json_array_append_new(stacks, clean_string(report->stacks[i]));
     json_t *document = json_object();
     json_object_set_new(document, "schema", json_string("lockstep.report/1"));
     json_object_set_new(document, "verdict", json_string(verdicts[verdict].text));
@@ -316,6 +319,7 @@ json_t *ls__report_json(const ls__report *report)
     json_object_set_new(document, "text", clean_string(text));
     json_object_set_new(document, "hint", hint[0] ? clean_string(hint) : json_null());
     json_object_set_new(document, "tail", tail);
+    if (stacks) json_object_set_new(document, "stacks", stacks);
     json_object_set_new(document, "world_size", json_integer(report->size));
     json_object_set_new(document, "restarts", json_integer(report->restarts));
     json_object_set_new(document, "seconds", ls__json_double(report->seconds));

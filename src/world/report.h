@@ -69,6 +69,8 @@ typedef struct ls__report {
     const char *host;       /* of the rank; NULL = this one */
     char *const *tail;      /* (ntail) last lines of the rank */
     int ntail;
+    char *const *stacks; /* (nstacks) where the threads of the ranks were, a line each */
+    int nstacks;
 } ls__report;
 
 ls__verdict ls__report_verdict(const ls__end *end);

@@ -1,0 +1,36 @@
+/* What the threads of a process are doing: where in which function. Two halves. The launcher, the only
+ * one that may trace its ranks where Yama guards them, stops a thread for a moment and copies its
+ * registers and the top of its stack. A child of it, which may take its time or die, makes names of
+ * that, so that a rank may be killed meanwhile and nothing can hold the launcher up. */
+#ifndef LS_LAUNCH_STACKS_H
+#define LS_LAUNCH_STACKS_H
+
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/user.h>
+
+#include <lockstep/base.h>
+
+enum { LS__STACK_THREADS = 8, LS__STACK_BYTES = 64 << 10, LS__STACK_FRAMES = 32 };
+enum { LS__STACK_TEXT = 1024 };
+
+/* A stopped moment of a thread. */
+typedef struct ls__stack_thread {
+    pid_t id;
+    char name[20], state;
+    char waits_in[48]; /* in the kernel; "" = it does not */
+    bool traced;       /* what follows is there */
+    struct user_regs_struct registers;
+    uint64_t base; /* address of bytes[0] */
+    size_t nbytes;
+    unsigned char bytes[LS__STACK_BYTES];
+} ls__stack_thread;
+
+/* Threads of a process, at most LS__STACK_THREADS, each stopped for some tens of microseconds. Returns
+ * how many. */
+int ls__stack_copy(pid_t pid, ls__stack_thread *threads);
+/* In a process of its own: a line per thread, "read < main < __libc_start_call_main", to fd. */
+void ls__stack_names(pid_t pid, const char *maps, const ls__stack_thread *threads, int count,
+                     int fd);
+
+#endif
