@@ -44,6 +44,14 @@ int ls_cli_run_program(int argc, char **argv)
     };
     ls_check(ls__launcher_split(argc, argv, &flags, &words));
     ls__options *o = ls_cli_options(&words.nline, &words.line, &program, ls__launcher_shared_flags);
+    if (flags.slurm_script) {
+        ls_status written = ls__slurm_script(&flags, &words);
+        if (written == LS_OK) written = ls_cli_flush();
+        code = written == LS_OK ? 0 : fail(o, written, ls__exit_code(written));
+        ls__options_free(o);
+        ls__launcher_words_free(&words);
+        return code;
+    }
     ls_status status = ls__launcher_plan_make(&flags, o, &words, &plan, &code);
     if (status != LS_OK) {
         code = fail(o, status, code);

@@ -67,31 +67,26 @@ static void add_word(ls__text *text, const char *word)
     ls__free(quoted);
 }
 
-/* Flags that are about the set of machines are the first one's business. */
-static bool is_ours(const char *word)
+static bool is_one_of(const char *word, const char *const *names)
 {
-    static const char *const names[] = { "hosts",       "hostfile",       "agent",
-                                         "nnodes",      "node-rank",      "master-addr",
-                                         "master-port", "nproc-per-node", "join",
-                                         "name",        "report",         "events" };
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        size_t n = strlen(names[i]);
-        if (strncmp(word, "--", 2) == 0 && strncmp(word + 2, names[i], n) == 0 &&
+    for (; *names; names++) {
+        size_t n = strlen(*names);
+        if (strncmp(word, "--", 2) == 0 && strncmp(word + 2, *names, n) == 0 &&
             (word[2 + n] == '\0' || word[2 + n] == '='))
             return true;
     }
     return false;
 }
 
-void ls__launcher_words_again(const ls__launcher_words *words, bool keep_nproc, ls__text *out)
+void ls__launcher_words_again(const ls__launcher_words *words, const char *const *left_out,
+                              ls__text *out)
 {
+    static const char *const switches[] = { "slurm-script", "dry-run", "standalone", "json", NULL };
     for (int i = 1; i < words->nflags; i++) {
         const char *word = words->flags[i];
-        bool whole = strchr(word, '=') != NULL;
-        bool kept = !is_ours(word) || (keep_nproc && strncmp(word, "--nproc-per-node", 16) == 0);
-        if (kept) add_word(out, word);
-        if (kept || whole) continue;
-        i++; /* its value; all of ours have one */
+        bool goes = is_one_of(word, left_out) || is_one_of(word, switches);
+        if (!goes) add_word(out, word);
+        if (goes && !strchr(word, '=') && !is_one_of(word, switches)) i++; /* its value */
     }
     for (char **word = words->program; *word; word++) add_word(out, *word);
 }
@@ -116,7 +111,10 @@ char *ls__agents_command(const ls__launcher_plan *plan, int i, int port)
     ls__text_add(&text, strchr(name, ':') ? "[%s]:%d/- --node-rank %d" : "%s:%d/- --node-rank %d",
                  name, port, i);
     if (host->slots > 0) ls__text_add(&text, " --nproc-per-node %d", host->slots);
-    ls__launcher_words_again(plan->words, host->slots == 0, &text);
+    static const char *const all[] = { LS__FLAGS_OF_NODES, "name", "report", "events", NULL };
+    static const char *const but_slots[] = { LS__FLAGS_OF_NODES, "name",           "report",
+                                             "events",           "nproc-per-node", NULL };
+    ls__launcher_words_again(plan->words, host->slots > 0 ? but_slots : all, &text);
     return ls__text_take(&text);
 }
 

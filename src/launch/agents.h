@@ -30,9 +30,13 @@ double ls__agents_due(const ls__agents *agents);
 ls_status ls__agents_read_input(char secret[260]);
 /* The command of host i, as the agent gets it; freed by ls__free. */
 char *ls__agents_command(const ls__launcher_plan *plan, int i, int port);
-/* Adds the launcher's own flags, without those about the set of machines, and the program's words, for a
- * shell to read. */
-void ls__launcher_words_again(const ls__launcher_words *words, bool keep_nproc, ls__text *out);
+/* Flags about the set of machines, which are the first one's business. */
+#define LS__FLAGS_OF_NODES                                                                         \
+    "hosts", "hostfile", "agent", "nnodes", "node-rank", "master-addr", "master-port", "join"
+/* Adds the launcher's own flags but these (with values; NULL-ended), and the program's words, for a shell
+ * to read. */
+void ls__launcher_words_again(const ls__launcher_words *words, const char *const *left_out,
+                              ls__text *out);
 /* A word as a shell reads it; freed by ls__free. */
 char *ls__shell_word(const char *word);
 

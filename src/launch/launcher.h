@@ -25,7 +25,7 @@ typedef struct ls__launcher_flags {
     const char *log_dir, *tee, *redirects, *local_ranks_filter;
     const char *events, *inject, *hang_timeout, *silence_warning, *numa_binding;
     const char *join, *hosts, *hostfile, *agent;
-    bool isolate_devices, standalone, module, no_python, dry_run;
+    bool isolate_devices, standalone, module, no_python, dry_run, slurm_script;
     ls_flag table[40]; /* of all of them, for the option table */
 } ls__launcher_flags;
 
@@ -158,6 +158,8 @@ ls_status ls__launcher_number(const char *flag, const char *text, int low, int h
 
 /* --dry-run; where there are several machines, for what is known before they have met. */
 ls_status ls__launcher_show(const ls__launcher_plan *plan);
+/* --slurm-script: a batch script for sbatch that runs this command line, to stdout. */
+ls_status ls__slurm_script(const ls__launcher_flags *flags, const ls__launcher_words *words);
 json_t *ls__launcher_json(const ls__launcher_plan *plan);
 
 /* --- the environment of a rank --- */

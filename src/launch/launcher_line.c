@@ -47,6 +47,8 @@ void ls__launcher_flags_init(ls__launcher_flags *f)
           "warn when nothing is printed and the CPUs idle for so long, or none; otherwise 10min" },
         { "inject", 's', &f->inject,
           "send ranks signals on purpose: kill:rank=1@10s, stop:rank=0@500ms,..." },
+        { "slurm-script", 'b', &f->slurm_script,
+          "print a batch script for sbatch that starts this; it goes on after a stop" },
         { "master-addr", 's', &f->master_addr,
           "MASTER_ADDR; otherwise 127.0.0.1. Of several machines: where the first one is" },
         { "master-port", 's', &f->master_port,
@@ -177,7 +179,8 @@ static ls_status take_variables(const ls__launcher_flags *flags, ls__launcher_wo
     ls__text told = { 0 };
     ls_status status = LS_OK;
     for (const ls_flag *f = flags->table; f->name && status == LS_OK; f++)
-        if (strcmp(f->name, "dry-run") != 0) status = take_variable(f->name, out, &told);
+        if (strcmp(f->name, "dry-run") != 0 && strcmp(f->name, "slurm-script") != 0)
+            status = take_variable(f->name, out, &told);
     if (status == LS_OK) status = take_variable("max-restarts", out, &told);
     for (size_t i = 0; i < sizeof refused / sizeof refused[0] && status == LS_OK; i++)
         status = take_variable(refused[i].name, out, &told);

@@ -6,10 +6,19 @@
 
 #include "base/check.h"
 #include "launch/launcher.h"
+#include "launch/node_names.h"
 
 static void rank_cpus(const ls__launcher_plan *plan, int rank, char out[LS__CPU_SET_TEXT])
 {
     ls__cpu_set_text(&plan->places[rank].cpus, out);
+}
+
+/* Where rank 0 listens, as far as it is known. */
+static const char *address_of(const ls__launcher_plan *plan)
+{
+    return plan->nodes.role == LS__NODES_NONE ? plan->master_addr
+           : plan->nodes.host[0]              ? plan->nodes.host
+                                              : "(the first node)";
 }
 
 static const char *shown_text(int streams)
@@ -51,18 +60,50 @@ static void print_variables(const ls__launcher_plan *plan, const ls__rank_variab
     if (any) puts("");
 }
 
+/* Of several machines what is known before they meet; their ranks are taken to be as many as here. */
+static void print_nodes(const ls__launcher_plan *plan)
+{
+    const ls__nodes_plan *nodes = &plan->nodes;
+    static const char *const roles[] = { "", "the first", "another" };
+    if (nodes->role == LS__NODES_NONE) {
+        printf("\nhost     %s (1 node)\nranks    %d: %s\n", plan->host, plan->size,
+               plan->devices.text);
+        return;
+    }
+    printf("\nhost     %s: %s of %d nodes (%s)\n", plan->host, roles[nodes->role],
+           plan->place.launchers, nodes->found);
+    if (nodes->role == LS__NODES_FIRST && nodes->port == 0)
+        printf("meets    at a free port, %s\n",
+               nodes->made ? "told in the line for the others" : "told to the agents");
+    else
+        printf("meets    at %s:%d, within %g s\n", nodes->host[0] ? nodes->host : plan->host,
+               nodes->port, nodes->timeout);
+    printf("secret   %s\n", nodes->made         ? "made when the job starts"
+                            : nodes->secret[0]  ? "known to all nodes"
+                            : nodes->pattern[0] ? "none: addresses of the job's nodes are let in"
+                                                : "none: addresses of near networks are let in");
+    for (int i = 0; nodes->hosts && i < nodes->hosts->count; i++) {
+        const ls__host *host = &nodes->hosts->hosts[i];
+        if (host->slots > 0)
+            printf("node %-3d %s, %d ranks\n", i, host->name, host->slots);
+        else
+            printf("node %-3d %s, a rank per device\n", i, host->name);
+    }
+    printf("ranks    %d here: %s; of %d if all nodes are like this one\n", plan->size,
+           plan->devices.text, plan->place.world_size);
+}
+
 ls_status ls__launcher_show(const ls__launcher_plan *plan)
 {
     char cpus[LS__CPU_SET_TEXT];
     ls__rank_variables first = { 0 }, second = { 0 };
-    ls_status status = variables_of(plan, 0, &first);
+    ls_status status = plan->size > 0 ? variables_of(plan, 0, &first) : LS_OK;
     if (status == LS_OK && plan->size > 1) status = variables_of(plan, 1, &second);
     if (status == LS_OK) {
         printf("program  %s\nwords   ", plan->path);
         for (char **word = plan->argv; *word; word++) printf(" %s", *word);
-        printf("\nhost     %s (1 node)\nranks    %d: %s\n", plan->host, plan->size,
-               plan->devices.text);
-        printf("port     %s:%d%s\n", plan->master_addr, plan->master_port,
+        print_nodes(plan);
+        printf("port     %s:%d%s\n", address_of(plan), plan->master_port,
                plan->master_port ? "" : " (a free one, held from the start)");
         printf("logs     %s\nrestarts %d\n\n",
                plan->no_logs      ? "none"
@@ -73,9 +114,10 @@ ls_status ls__launcher_show(const ls__launcher_plan *plan)
                "shown");
         for (int r = 0; r < plan->size; r++) {
             rank_cpus(plan, r, cpus);
-            printf("%4d  %-16s  %s\n", r, cpus, shown_text(plan->shown[r]));
+            printf("%4d  %-16s  %s\n", plan->place.first_rank + r, cpus,
+                   shown_text(plan->shown[r]));
         }
-        print_variables(plan, &first, plan->size > 1 ? &second : NULL);
+        if (plan->size > 0) print_variables(plan, &first, plan->size > 1 ? &second : NULL);
     }
     ls__rank_variables_free(&first);
     ls__rank_variables_free(&second);
@@ -98,9 +140,10 @@ static json_t *rank_json(const ls__launcher_plan *plan, int rank)
     }
     ls__rank_variables_free(&v);
     rank_cpus(plan, rank, cpus);
-    return json_pack("{s:i,s:s,s:i,s:s,s:b,s:b,s:b,s:o}", "rank", rank, "host", plan->host,
-                     "local_rank", rank, "cpus", cpus, "bound", (int)plan->places[rank].bound,
-                     "shows_stdout", (plan->shown[rank] & LS__SHOW_STDOUT) != 0, "shows_stderr",
+    return json_pack("{s:i,s:s,s:i,s:s,s:b,s:b,s:b,s:o}", "rank", plan->place.first_rank + rank,
+                     "host", plan->host, "local_rank", plan->place.local_rank + rank, "cpus", cpus,
+                     "bound", (int)plan->places[rank].bound, "shows_stdout",
+                     (plan->shown[rank] & LS__SHOW_STDOUT) != 0, "shows_stderr",
                      (plan->shown[rank] & LS__SHOW_STDERR) != 0, "variables", set);
 }
 
@@ -115,11 +158,11 @@ json_t *ls__launcher_json(const ls__launcher_plan *plan)
     for (char **entry = environ; *entry; entry++)
         if (ls__launcher_scrubs(*entry))
             json_array_append_new(removed, json_stringn(*entry, strcspn(*entry, "=")));
-    json_t *document =
-        json_pack("{s:s,s:s,s:o,s:i,s:i,s:s,s:i,s:i,s:o,s:o}", "schema", "lockstep.launch/1",
-                  "program", plan->path, "argv", words, "nodes", 1, "world_size", plan->size,
-                  "master_addr", plan->master_addr, "master_port", plan->master_port,
-                  "max_restarts", plan->max_restarts, "ranks", ranks, "removed_variables", removed);
+    json_t *document = json_pack(
+        "{s:s,s:s,s:o,s:i,s:i,s:s,s:i,s:i,s:o,s:o}", "schema", "lockstep.launch/1", "program",
+        plan->path, "argv", words, "nodes", plan->place.nodes, "world_size", plan->place.world_size,
+        "master_addr", address_of(plan), "master_port", plan->master_port, "max_restarts",
+        plan->max_restarts, "ranks", ranks, "removed_variables", removed);
     if (ok) return document;
     json_decref(document);
     return NULL;

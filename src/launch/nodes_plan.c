@@ -261,7 +261,8 @@ void ls__nodes_tell_line_to_join(const ls__launcher_plan *plan, int port)
     if (!nodes->made) return;
     ls__address_guess(address);
     const char *name = nodes->host[0] ? nodes->host : nodes->loopback ? "127.0.0.1" : address;
-    ls__launcher_words_again(plan->words, true, &words);
+    static const char *const first[] = { LS__FLAGS_OF_NODES, "name", "report", "events", NULL };
+    ls__launcher_words_again(plan->words, first, &words);
     char *text = ls__text_take(&words);
     ls__log(LS__LOG_INFO,
             "1 of %d nodes is here; on each of the others: lockstep run --join %s%s%s:%d/%s %s",

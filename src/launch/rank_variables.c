@@ -117,7 +117,10 @@ static ls_status set_places(ls__rank_variables *v, const ls__launcher_plan *plan
 static ls_status set_master(ls__rank_variables *v, const ls__launcher_plan *plan, int port)
 {
     char coordinator[300];
-    const char *address = plan->place.master_addr[0] ? plan->place.master_addr : plan->master_addr;
+    const char *address = plan->place.master_addr[0]           ? plan->place.master_addr
+                          : plan->nodes.role == LS__NODES_NONE ? plan->master_addr
+                          : plan->nodes.host[0]                ? plan->nodes.host
+                                                               : "(the first node)";
     const char *format = strchr(address, ':') ? "[%s]:%d" : "%s:%d";
     LS_TRY(set(v, "MASTER_ADDR", address));
     LS_TRY(set_number(v, "MASTER_PORT", port));
