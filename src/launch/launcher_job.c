@@ -374,8 +374,9 @@ static void tell_start(ls__launcher_job *j)
                 plan->place.first_rank + plan->size - 1, all, plan->devices.text, plan->place.host,
                 plan->place.master_addr, j->port);
     else if (j->nodes)
-        ls__log(LS__LOG_INFO, "%d nodes = %d ranks; rank 0 at %s:%d%s%s", nodes, all,
-                plan->place.master_addr, j->port, plan->name[0] ? "; run " : "", plan->name);
+        ls__log(LS__LOG_INFO, "%d node%s, %d ranks; rank 0 at %s:%d%s%s", nodes,
+                nodes == 1 ? "" : "s", all, plan->place.master_addr, j->port,
+                plan->name[0] ? "; run " : "", plan->name);
     else
         ls__log(LS__LOG_INFO, "1 node x %d process%s = %d rank%s: %s; rank 0 at %s:%d%s%s",
                 plan->size, plan->size == 1 ? "" : "es", plan->size, plan->size == 1 ? "" : "s",

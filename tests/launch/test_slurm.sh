@@ -19,7 +19,7 @@ trap 'kill -9 $daemons 2>/dev/null; rm -rf "$work"' EXIT
 
 dd if=/dev/urandom of=munge.key bs=1024 count=1 2>/dev/null
 chmod 700 . && chmod 600 munge.key
-mkdir state spool munge
+mkdir state spool munge cgroup
 munged --foreground --force --key-file="$work/munge.key" --socket="$work/munge/socket" --pid-file="$work/munge/pid" \
     --log-file="$work/munge/log" --seed-file="$work/munge/seed" >munge/out 2>&1 &
 daemons="$daemons $!"
@@ -50,13 +50,14 @@ NodeName=$host NodeAddr=127.0.0.1 CPUs=4 State=UNKNOWN
 PartitionName=all Nodes=$host Default=YES OverSubscribe=FORCE:4 State=UP
 SlurmdParameters=config_overrides
 END
+printf 'CgroupPlugin=cgroup/v1\nCgroupMountpoint=%s\n' "$work/cgroup" >cgroup.conf # not used: tasks are tracked by /proc
 for _ in $(seq 100); do [ -S munge/socket ] && break; sleep 0.05; done
 slurmctld -D -f "$SLURM_CONF" >ctld.out 2>&1 &
 daemons="$daemons $!"
 slurmd -D -f "$SLURM_CONF" >slurmd.out 2>&1 &
 daemons="$daemons $!"
-for _ in $(seq 200); do sinfo -h -o %T 2>/dev/null | grep -q idle && break; sleep 0.1; done
-sinfo -h -o %T 2>/dev/null | grep -q idle || { tail -5 ctld.log slurmd.log ctld.out slurmd.out munge/out 2>/dev/null; echo "SLURM does not come up"; exit 1; }
+for _ in $(seq 100); do sinfo -h -o %T 2>/dev/null | grep -q idle && break; sleep 0.1; done
+sinfo -h -o %T 2>/dev/null | grep -q idle || { tail -n 5 ctld.log slurmd.log ctld.out slurmd.out munge/out munge/log; echo "SLURM does not come up"; exit 1; }
 
 # task CODE WORDS...: srun with these ends with this code.
 task() {
