@@ -115,7 +115,7 @@ static void tell(ls__launcher_job *j, const char *what, const char *library)
 void ls__mpi_check_program(ls__launcher_job *j)
 {
     char library[NAME_MAX_BYTES];
-    if (j->plan->size == 1) return;
+    if (j->plan->size <= 1) return;
     int fd = open(j->plan->path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return;
     if (ls__elf_needs_mpi(fd, library)) tell(j, j->plan->path, library);
@@ -150,7 +150,7 @@ static bool maps_mpi(FILE *maps, char library[64])
 
 double ls__mpi_due(const ls__launcher_job *j)
 {
-    bool over = j->told_mpi || j->looked_for_mpi || j->plan->size == 1;
+    bool over = j->told_mpi || j->looked_for_mpi || j->plan->size <= 1;
     return over ? -1 : j->started + first_look;
 }
 
@@ -159,7 +159,7 @@ void ls__mpi_check_process(ls__launcher_job *j)
     char path[64], library[NAME_MAX_BYTES], what[64];
     double age = ls__now() - j->started;
     const ls__child *child = &j->crew.children[0];
-    if (j->told_mpi || j->plan->size == 1 || age < first_look || age > last_look || child->ended)
+    if (j->told_mpi || j->plan->size <= 1 || age < first_look || age > last_look || child->ended)
         return;
     j->looked_for_mpi = true; /* at once; later with the other signs of life */
     snprintf(path, sizeof path, "/proc/%d/maps", (int)child->pid);

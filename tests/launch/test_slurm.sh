@@ -80,7 +80,7 @@ has err "rank 1 (host"
 unset ACT
 
 # A training: srun starts our own program as it is, and through lockstep run; the same weights as by ourselves.
-train="train image --dataset fashion-mnist --model mlp --max-steps 20 --micro-batches 2 --batch-size 64 --seed 3"
+train="train image --data /usr/share/datasets/fashion-mnist --model mlp --threads-per-device 1 --max-steps 20 --micro-batches 2 --batch-size 64 --seed 3"
 "$lockstep" $train --devices cpu:2 --name own >out 2>err || fail "training by ourselves"
 task 0 -n 2 "$lockstep" run "$lockstep" $train --name by-run
 task 0 -n 2 "$lockstep" $train --name by-srun
