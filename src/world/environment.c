@@ -1,7 +1,8 @@
 /* Which variables say that this process is a rank. Variables survive in shells and job scripts long
- * after the launcher that set them, so a place is taken from them only when all five are there and
- * agree; what is incomplete is named and ignored, what contradicts itself is an error. */
-#include "world/environment.h"
+ * after the launcher that set them, so a place is taken from a set of them only when it is complete
+ * and agrees with itself; what is incomplete is named and ignored, what contradicts itself is an
+ * error. The innermost launcher counts: torchrun before MPI before SLURM. */
+#include "world/environment_sets.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -13,7 +14,8 @@
 #include "base/log.h"
 #include "base/memory.h"
 
-static const char join_name[] = "LOCKSTEP__JOIN", folder_name[] = "LOCKSTEP__FOLDER";
+static const char join_name[] = "LOCKSTEP__JOIN", folder_name[] = "LOCKSTEP__FOLDER",
+                  secret_name[] = "LOCKSTEP_SECRET";
 
 static const char join_format[] =
     "1 rank=%d size=%d socket=%d memory=%d board=%d restarts=%d "
@@ -48,6 +50,7 @@ static ls_status read_join(const char *text, ls__place *p)
     if (strcmp(p->plan.hint, "-") == 0) p->plan.hint[0] = '\0';
     p->by = LS__STARTED_BY_US;
     p->local_rank = p->rank;
+    p->local_size = p->size;
     p->terminal = terminal;
     p->crowded = crowded;
     p->plan.pin = pin;
@@ -60,112 +63,108 @@ static ls_status read_join(const char *text, ls__place *p)
     return LS_OK;
 }
 
-enum { RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, NVARIABLES };
-static const char *const names[NVARIABLES] = { "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR",
-                                               "MASTER_PORT" };
-
-static void append(char *list, size_t limit, const char *format, const char *name,
-                   const char *value)
+const char *ls__variable_get(const char *name)
 {
-    size_t used = strlen(list);
-    snprintf(list + used, limit - used, format, used > 0 ? ", " : "", name, value);
+    const char *value = getenv(name);
+    return value && value[0] ? value : NULL;
 }
 
-static void report_incomplete(const char *const values[NVARIABLES])
+ls_status ls__variable_number(const char *name, int low, int high, int *out)
 {
-    char there[400] = "", missing[200] = "";
-    for (int i = 0; i < NVARIABLES; i++) {
-        if (values[i])
-            append(there, sizeof there, "%s%s=%.60s", names[i], values[i]);
-        else
-            append(missing, sizeof missing, "%s%s%s", names[i], "");
-    }
-    ls__log(LS__LOG_INFO, "ignored from the environment: %s; not set: %s", there, missing);
-}
-
-static ls_status read_number(const char *name, const char *text, int low, int high, int *out)
-{
+    const char *text = ls__variable_get(name);
     char *end;
     errno = 0;
-    long value = strtol(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0' || value < low || value > high)
+    long value = text ? strtol(text, &end, 10) : -1;
+    if (!text || errno != 0 || end == text || *end != '\0' || value < low || value > high)
         return ls_fail(LS_ERR_CONFIG,
                        "the environment's %s=%.60s is not a whole number in [%d, %d]; correct or "
                        "unset it",
-                       name, text, low, high);
+                       name, text ? text : "", low, high);
     *out = (int)value;
     return LS_OK;
 }
 
-static ls_status check_local_size(const ls__place *p)
+ls_status ls__place_check(const ls__place *p, const ls__place_names *names)
 {
-    const char *text = getenv("LOCAL_WORLD_SIZE");
-    int local_size = 0;
-    if (!text) return LS_OK;
-    LS_TRY(read_number("LOCAL_WORLD_SIZE", text, 1, INT_MAX, &local_size));
-    if (local_size > p->size || p->local_rank >= local_size)
+    if (p->rank >= p->size || p->local_rank >= p->size)
         return ls_fail(LS_ERR_CONFIG,
-                       "the environment contradicts itself: LOCAL_RANK=%d, LOCAL_WORLD_SIZE=%d, "
-                       "WORLD_SIZE=%d",
-                       p->local_rank, local_size, p->size);
-    if (local_size < p->size)
-        return ls_fail(LS_ERR_UNSUPPORTED,
-                       "%d ranks of which %d are on this machine: several machines need an engine "
-                       "that this version does not have",
-                       p->size, local_size);
+                       "the environment contradicts itself: %s=%d and %s=%d must be below %s=%d",
+                       names->rank, p->rank, names->local_rank, p->local_rank, names->size,
+                       p->size);
+    bool local = p->local_size <= p->size && p->local_rank < p->local_size;
+    /* Ranks are counted upwards on every machine; on one alone in whatever order. */
+    bool counted = p->local_size == p->size ||
+                   (p->local_rank <= p->rank && p->size - p->rank >= p->local_size - p->local_rank);
+    if (!local || !counted)
+        return ls_fail(LS_ERR_CONFIG,
+                       "the environment contradicts itself: %s=%d of %s=%d here, %s=%d of %s=%d",
+                       names->local_rank, p->local_rank, names->local_size, p->local_size,
+                       names->rank, p->rank, names->size, p->size);
     return LS_OK;
 }
 
-static ls_status read_others(const char *const values[NVARIABLES], ls__place *p)
+ls_status ls__place_master(ls__place *p)
 {
-    int port = 0;
-    LS_TRY(read_number("WORLD_SIZE", values[WORLD_SIZE], 1, 1 << 20, &p->size));
-    LS_TRY(read_number("RANK", values[RANK], 0, INT_MAX, &p->rank));
-    LS_TRY(read_number("LOCAL_RANK", values[LOCAL_RANK], 0, INT_MAX, &p->local_rank));
-    LS_TRY(read_number("MASTER_PORT", values[MASTER_PORT], 0, 65535, &port));
-    if (p->rank >= p->size || p->local_rank >= p->size)
+    p->found = LS__FOUND_HERE;
+    if (p->local_size == p->size) return LS_OK;
+    p->found = LS__FOUND_NOWHERE;
+    const char *address = ls__variable_get("MASTER_ADDR");
+    if (!address || !ls__variable_get("MASTER_PORT")) return LS_OK;
+    if (strlen(address) >= sizeof p->address)
         return ls_fail(LS_ERR_CONFIG,
-                       "the environment contradicts itself: RANK=%d and LOCAL_RANK=%d must be "
-                       "below WORLD_SIZE=%d",
-                       p->rank, p->local_rank, p->size);
-    LS_TRY(check_local_size(p));
-    const char *run_id = getenv("TORCHELASTIC_RUN_ID");
-    const char *restarts = getenv("TORCHELASTIC_RESTART_COUNT");
-    if (restarts)
-        LS_TRY(read_number("TORCHELASTIC_RESTART_COUNT", restarts, 0, INT_MAX, &p->restarts));
-    snprintf(p->job, sizeof p->job, "%.80s:%d %.80s %d", values[MASTER_ADDR], port,
-             run_id ? run_id : "-", p->restarts);
-    p->world_of_one = p->size == 1;
-    p->by = p->world_of_one ? LS__STARTED_ALONE : LS__STARTED_BY_OTHERS;
+                       "the environment's MASTER_ADDR has %zu bytes; the limit is %zu",
+                       strlen(address), sizeof p->address - 1);
+    LS_TRY(ls__variable_number("MASTER_PORT", 1, 65535, &p->port));
+    snprintf(p->address, sizeof p->address, "%s", address);
+    p->found = LS__FOUND_AT_ADDRESS;
     return LS_OK;
+}
+
+/* Whoever starts our ranks may have given them a secret. It leaves the environment, so that no program
+ * started by a rank has it. */
+static ls_status take_secret(ls__place *p)
+{
+    const char *secret = getenv(secret_name);
+    if (!secret) return LS_OK;
+    size_t nbytes = strlen(secret);
+    if (nbytes < sizeof p->secret) memcpy(p->secret, secret, nbytes + 1);
+    unsetenv(secret_name);
+    if (nbytes < sizeof p->secret) return LS_OK;
+    return ls_fail(LS_ERR_CONFIG, "the environment's %s has %zu bytes; the limit is %d",
+                   secret_name, nbytes, LS__SECRET_MAX);
+}
+
+static ls_status read_others(ls__place *out)
+{
+    ls__place mpi = *out, slurm = *out;
+    ls_status from_mpi = ls__environment_mpi(&mpi), from_slurm = LS_OK;
+    bool is_mpi = from_mpi != LS_OK || mpi.by == LS__STARTED_BY_OTHERS || mpi.world_of_one;
+    if (!is_mpi) from_slurm = ls__environment_slurm(&slurm);
+    bool explained = is_mpi || from_slurm != LS_OK || slurm.by == LS__STARTED_BY_OTHERS;
+    /* torchrun's own set, if complete, is of a launcher inside the others. */
+    ls_status status = ls__environment_torch(explained, out);
+    if (status != LS_OK || out->by == LS__STARTED_BY_OTHERS || out->world_of_one) return status;
+    if (is_mpi) {
+        if (from_mpi == LS_OK) *out = mpi;
+        return from_mpi == LS_OK ? LS_OK : ls__environment_mpi(out); /* once more for its text */
+    }
+    if (from_slurm == LS_OK) *out = slurm;
+    return from_slurm == LS_OK ? LS_OK : ls__environment_slurm(out);
 }
 
 ls_status ls__environment_read(ls__place *out)
 {
     memset(out, 0, sizeof *out);
-    out->size = 1;
+    out->size = out->local_size = 1;
+    LS_TRY(take_secret(out));
     const char *join = getenv(join_name);
-    if (join) {
-        ls_status status = read_join(join, out);
-        unsetenv(join_name);
-        const char *folder = getenv(folder_name);
-        snprintf(out->folder, sizeof out->folder, "%s", folder ? folder : "");
-        unsetenv(folder_name);
-        return status;
-    }
-    const char *values[NVARIABLES];
-    int nset = 0;
-    for (int i = 0; i < NVARIABLES; i++) {
-        values[i] = getenv(names[i]);
-        if (values[i] && !values[i][0]) values[i] = NULL;
-        nset += values[i] != NULL;
-    }
-    if (nset == 0) return LS_OK;
-    if (nset < NVARIABLES) {
-        report_incomplete(values);
-        return LS_OK;
-    }
-    return read_others(values, out);
+    if (!join) return read_others(out);
+    ls_status status = read_join(join, out);
+    unsetenv(join_name);
+    const char *folder = getenv(folder_name);
+    snprintf(out->folder, sizeof out->folder, "%s", folder ? folder : "");
+    unsetenv(folder_name);
+    return status;
 }
 
 void ls__environment_set_folder(const char *folder)

@@ -4,6 +4,7 @@
 
 #include <lockstep/base.h>
 
+#include "base/mac.h"
 #include "device/device.h"
 
 typedef enum ls__started_by {
@@ -12,9 +13,19 @@ typedef enum ls__started_by {
     LS__STARTED_BY_OTHERS
 } ls__started_by;
 
+/* Where the store of a job on several machines is found. */
+typedef enum ls__found_at {
+    LS__FOUND_HERE,       /* all ranks are on one machine */
+    LS__FOUND_AT_ADDRESS, /* rank 0's machine listens at address and port */
+    LS__FOUND_AT_AGENT, /* at address and port is the agent's TCPStore (torchrun), which is told */
+    LS__FOUND_NOWHERE,  /* nobody has said */
+} ls__found_at;
+
 typedef struct ls__place {
     ls__started_by by;
     int rank, size, local_rank;
+    int local_size;    /* ranks on this machine */
+    int nodes;         /* machines; 0 = not told */
     bool world_of_one; /* the environment says so: one device, whatever is here */
 
     /* Started by us: descriptors that were inherited, and what the supervisor decided. */
@@ -26,11 +37,18 @@ typedef struct ls__place {
     double started;           /* ls__now() scale */
     ls__device_plan plan;
 
-    /* Started by others: what tells this job from others on the machine. */
-    char job[256];
+    /* Started by others: */
+    const char *size_name;       /* the variable that says how many ranks there are */
+    const char *local_size_name; /* and how many of them are here */
+    char job[256];               /* tells this job from others, the same on every machine */
+    char meeting[384]; /* the same for the ranks of this machine, or of what counts as one */
+    ls__found_at found;
+    char address[256];
+    int port;
+    char secret[LS__SECRET_MAX + 1]; /* "" = none */
 } ls__place;
 
-/* Reads the environment and takes our own variable out of it. Incomplete variables are reported in
+/* Reads the environment and takes our own variables out of it. Incomplete variables are reported in
  * one line and ignored; inconsistent ones are LS_ERR_CONFIG. */
 ls_status ls__environment_read(ls__place *out);
 

@@ -13,14 +13,15 @@
 
 static const double one_request = 1.0; /* signals within so many seconds are one request */
 
-ls_status ls__job_begin(ls__job *job, int size, double grace, const ls__server_hooks *hooks)
+ls_status ls__job_begin(ls__job *job, int size, int local_size, double grace,
+                        const ls__server_hooks *hooks)
 {
     *job = (ls__job) { .size = size, .grace = grace };
     job->end.rank = -1;
     ls_status status = LS_ERR_MEMORY;
     job->ranks = ls__alloc((size_t)size, sizeof *job->ranks);
     if (!job->ranks) goto failed;
-    LS_TRY_GOTO(ls__shm_create(size, &job->shm), status, failed);
+    LS_TRY_GOTO(ls__shm_create(local_size, &job->shm), status, failed);
     LS_TRY_GOTO(ls__board_create(size, &job->board), status, failed);
     LS_TRY_GOTO(ls__server_create(size, hooks, &job->server), status, failed);
     return LS_OK;
@@ -46,19 +47,28 @@ static bool is_victim(const ls__end *end)
     return end->kind == LS__END_STATUS && end->status == LS_ERR_PEER;
 }
 
+bool ls__job_end_is_victim(const ls__job *job)
+{
+    return is_victim(&job->end);
+}
+
 void ls__job_fail(ls__job *job, const ls__end *end)
 {
     if (job->stop_now) return;
     bool first = !job->failing;
     if (!first && (!is_victim(&job->end) || is_victim(end))) return;
     job->end = *end;
+    if (!end->host[0] && end->rank >= 0) {
+        snprintf(job->end.host, sizeof job->end.host, "%s", job->host);
+        job->end.step_told = ls__board_step(job->board, end->rank);
+    }
     if (!first) return;
     job->failing = true;
     job->failed_at = ls__now();
     ls__shm_poison(job->shm, end->rank);
     char text[LS__REPORT_TEXT];
-    ls__report_text(&(ls__report) { .end = *end, .size = job->size, .step = -1, .checkpoint = "" },
-                    text);
+    ls__report_text(
+        &(ls__report) { .end = job->end, .size = job->size, .step = -1, .checkpoint = "" }, text);
     ls__server_broadcast(job->server, &(ls__frame) { .type = LS__FRAME_POISON,
                                                      .number = end->rank,
                                                      .value = text,

@@ -24,6 +24,7 @@ typedef struct ls__job {
     ls__board *board;
     ls__server *server;
     ls__job_rank *ranks; /* (size) */
+    char host[64];       /* of a job on several machines, for texts; "" = one */
     int njoined;         /* ranks that have come together; size when started by us */
 
     bool failing; /* end is a failure: the job is being taken down since failed_at */
@@ -38,15 +39,18 @@ typedef struct ls__job {
     bool new_folder, new_progress; /* set here, cleared by who has acted on it */
 } ls__job;
 
-/* Creates memory, board and server for size ranks. hooks go to the server: they must call
- * ls__job_frame. */
-ls_status ls__job_begin(ls__job *job, int size, double grace, const ls__server_hooks *hooks);
+/* Creates board and server for size ranks and the memory of the local_size that share it. hooks go to
+ * the server: they must call ls__job_frame. */
+ls_status ls__job_begin(ls__job *job, int size, int local_size, double grace,
+                        const ls__server_hooks *hooks);
 void ls__job_end(ls__job *job); /* a job of zero bytes is fine */
 
 void ls__job_frame(ls__job *job, int rank, const ls__frame *frame);
 /* A failure: the first one counts, except that a rank which only lost its peers gives way to one
  * that says more. Poisons the memory and tells all ranks. */
 void ls__job_fail(ls__job *job, const ls__end *end);
+/* Whether the end so far only says that a rank lost its peers: another one may say why. */
+bool ls__job_end_is_victim(const ls__job *job);
 /* A request to stop, by a signal to the watcher or to a rank. Two within a second are one. */
 void ls__job_request_stop(ls__job *job, int signal);
 /* When ls__job_tick has something to do (ls__now() scale); negative = never. */

@@ -56,15 +56,17 @@ static ls_status plan_devices(const ls__options *options, const ls_world_options
     ls__options_int(options, "threads-per-device", &threads);
     char count[16];
     bool decided = place->by == LS__STARTED_BY_OTHERS || place->world_of_one;
-    int devices = program->one_device ? 1 : decided ? place->size : 0;
+    int devices = program->one_device ? 1 : decided ? place->local_size : 0;
     if (chosen || devices == 0)
         LS_TRY(ls__devices_plan(spec, (int)threads, &out->cpus, &out->plan));
     if (devices == 0) return LS_OK;
     if (chosen && out->plan.count != devices && decided)
-        return ls_fail(LS_ERR_CONFIG,
-                       "--devices %s means %d ranks, but the environment says WORLD_SIZE=%d: start "
-                       "%d tasks, or leave --devices out",
-                       spec, out->plan.count, place->size, out->plan.count);
+        return ls_fail(
+            LS_ERR_CONFIG,
+            "--devices %s means %d ranks, but the environment says %s=%d: start %d tasks%s, "
+            "or leave --devices out",
+            spec, out->plan.count, place->local_size_name, place->local_size, out->plan.count,
+            place->local_size < place->size ? " on this machine" : "");
     if (chosen && out->plan.count != devices)
         return ls_fail(LS_ERR_CONFIG, "--devices %s: this command uses one device; leave it out",
                        spec);
@@ -145,6 +147,20 @@ static const char *origin_of(const ls__options *options, const char *name, char 
     return out;
 }
 
+/* "2 nodes x 4 devices = 8 ranks"; how many nodes there are, and how large others are, is not always
+ * known yet. */
+static void nodes_text(int devices, const ls__place *place, char out[96])
+{
+    int ranks = place->by == LS__STARTED_BY_OTHERS ? place->size : devices;
+    const char *s = devices == 1 ? "" : "s";
+    if (ranks == devices)
+        snprintf(out, 96, "1 node x %d device%s = %d rank%s", devices, s, ranks, s);
+    else if (place->nodes > 0 && (int64_t)place->nodes * devices == ranks)
+        snprintf(out, 96, "%d nodes x %d device%s = %d ranks", place->nodes, devices, s, ranks);
+    else
+        snprintf(out, 96, "several nodes with %d ranks, %d of them here", ranks, devices);
+}
+
 void ls__launch_log(const ls__launch *launch, const ls__options *options, const ls__place *place)
 {
     const ls__device_plan *plan = &launch->plan;
@@ -152,7 +168,7 @@ void ls__launch_log(const ls__launch *launch, const ls__options *options, const 
     char devices[80], threads[80];
     origin_of(options, threads_name, threads);
     if (place->by == LS__STARTED_BY_OTHERS || place->world_of_one)
-        snprintf(devices, sizeof devices, "devices by WORLD_SIZE");
+        snprintf(devices, sizeof devices, "devices by %s", place->local_size_name);
     else
         origin_of(options, "devices", devices);
     char origins[164];
@@ -160,10 +176,11 @@ void ls__launch_log(const ls__launch *launch, const ls__options *options, const 
         snprintf(origins, sizeof origins, "by default");
     else
         snprintf(origins, sizeof origins, "%s, %s", devices, threads);
-    const char *s = plan->count == 1 ? "" : "s";
+    char nodes[96];
     if (plan->note[0]) ls__log(LS__LOG_WARN, "%s", plan->note);
-    ls__log(LS__LOG_INFO, "1 node x %d device%s = %d rank%s: %s (%s)%s%s", plan->count, s,
-            plan->count, s, plan->text, origins, plan->hint[0] ? "; " : "", plan->hint);
+    nodes_text(plan->count, place, nodes);
+    ls__log(LS__LOG_INFO, "%s: %s (%s)%s%s", nodes, plan->text, origins, plan->hint[0] ? "; " : "",
+            plan->hint);
 }
 
 char **ls__command_line(void)

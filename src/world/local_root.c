@@ -22,24 +22,14 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "world/job.h"
+#include "world/root_state.h"
 
-struct ls__local_root {
-    ls__launch launch;
-    char job_name[256];
-    int own_rank;
-    ls__job job; /* of the thread alone, once it runs */
-    pthread_t thread;
-
-    pthread_mutex_t lock; /* of all below */
-    pthread_cond_t changed;
-    bool complete, over, reported, well;
-};
+static const double victim_seconds = 0.3;
 
 static void socket_name(const ls__place *place, char out[64])
 {
     snprintf(out, 64, "lockstep-%u-%016llx", (unsigned)geteuid(),
-             (unsigned long long)XXH3_64bits(place->job, strlen(place->job)));
+             (unsigned long long)XXH3_64bits(place->meeting, strlen(place->meeting)));
 }
 
 static void write_report(ls__local_root *root)
@@ -51,6 +41,7 @@ static void write_report(ls__local_root *root)
                                                      : ls__board_last_step(job->board),
                           .checkpoint = job->checkpoint,
                           .seconds = ls__now() - root->launch.started };
+    if (job->end.host[0]) report.step = job->end.step_told;
     char where[LS_PATH_MAX] = "", in_folder[LS_PATH_MAX];
     const char *paths[2] = { root->launch.report, "" };
     if (job->folder[0] && ls__path_join(in_folder, job->folder, "report.json") == LS_OK)
@@ -73,18 +64,25 @@ static void tell(ls__local_root *root, bool *what)
     pthread_mutex_unlock(&root->lock);
 }
 
+static void leave(ls__local_root *root, int rank)
+{
+    root->nleft += !root->job.ranks[rank].gone;
+    root->job.ranks[rank].gone = true;
+}
+
 static void on_frame(void *user, int rank, const ls__frame *frame)
 {
     ls__local_root *root = user;
+    if (ls__root_pass_on(root, frame)) return;
     ls__job_frame(&root->job, rank, frame);
-    if (frame->type == LS__FRAME_GOODBYE) root->job.ranks[rank].gone = true;
+    if (frame->type == LS__FRAME_GOODBYE) leave(root, rank);
 }
 
 static void on_closed(void *user, int rank)
 {
     ls__local_root *root = user;
     ls__job_rank *r = &root->job.ranks[rank];
-    r->gone = true;
+    leave(root, rank);
     if (r->goodbye || r->failed) return;
     ls__end end = { .kind = LS__END_LOST,
                     .rank = rank,
@@ -98,6 +96,9 @@ static void on_joined(void *user, int rank, int pid)
 {
     ls__local_root *root = user;
     root->job.ranks[rank].pid = pid;
+    if (!ls__root_several(root)) return;
+    ls__server_name_host(root->job.server, rank, root->job.host);
+    ls__server_send_up(root->job.server, &(ls__frame) { .type = LS__FRAME_JOINED, .number = rank });
 }
 
 static void end_everybody(ls__local_root *root)
@@ -106,47 +107,61 @@ static void end_everybody(ls__local_root *root)
     ls__server_broadcast(root->job.server, &(ls__frame) { .type = LS__FRAME_END, .number = code });
 }
 
+/* Milliseconds until something is due. */
 static int next_wait(const ls__local_root *root)
 {
-    double at = ls__job_deadline(&root->job);
-    if (at < 0) return -1;
-    double left = at - ls__now();
-    return left <= 0 ? 0 : left > 3600 ? 3600000 : (int)(left * 1000) + 1;
+    const ls__job *job = &root->job;
+    double at = ls__job_deadline(job), longest = ls__root_several(root) ? LS__BEAT_MS * 1e-3 : 3600;
+    if (job->failing && !root->told) at = job->failed_at + victim_seconds;
+    if (at < 0 && !ls__root_several(root)) return -1;
+    double left = at < 0 ? longest : at - ls__now();
+    return left <= 0 ? 0 : left > longest ? (int)(longest * 1000) : (int)(left * 1000) + 1;
 }
 
-static bool all_gone(const ls__job *job)
+/* A rank that lost a connection to another machine may be heard before the reason is. */
+static bool is_known(const ls__local_root *root)
 {
-    for (int r = 0; r < job->size; r++)
-        if (!job->ranks[r].gone) return false;
-    return true;
+    const ls__job *job = &root->job;
+    if (job->stop_now) return true;
+    if (!job->failing) return false;
+    return !ls__root_several(root) || !ls__job_end_is_victim(job) ||
+           ls__now() >= job->failed_at + victim_seconds;
 }
 
-/* Until every rank has left, one way or the other. */
+static void look_at_end(ls__local_root *root)
+{
+    ls__job *job = &root->job;
+    if (root->told || !is_known(root)) return;
+    root->told = true;
+    write_report(root);
+    tell(root, &root->reported);
+    if (job->stop_now) end_everybody(root);
+}
+
+/* Until every rank of this machine has left, one way or the other, and other machines need it no more.
+ */
 static void *serve(void *user)
 {
     ls__local_root *root = user;
     ls__job *job = &root->job;
-    bool told = false;
-    while (!all_gone(job)) {
-        struct pollfd fds[1] = { { .fd = ls__server_fd(job->server), .events = POLLIN } };
-        if (poll(fds, 1, next_wait(root)) < 0 && errno != EINTR) break;
+    while (root->nleft < root->place.local_size || ls__root_nodes_pending(root)) {
+        struct pollfd fds[2] = { { .fd = ls__server_fd(job->server), .events = POLLIN },
+                                 { .fd = root->wake_fd, .events = POLLIN } };
+        if (poll(fds, 2, next_wait(root)) < 0 && errno != EINTR) break;
         pthread_mutex_lock(&root->lock);
         if (root->complete) job->njoined = job->size;
         pthread_mutex_unlock(&root->lock);
         ls__server_serve(job->server);
         ls__job_tick(job);
-        if ((job->failing || job->stop_now) && !told) {
-            told = true;
-            write_report(root);
-            tell(root, &root->reported);
-            if (job->stop_now) end_everybody(root);
-        }
+        ls__root_nodes_round(root);
+        look_at_end(root);
         /* Ranks that never came cannot leave: such a job is over when its root gives up. */
-        const ls__job_rank *own = &job->ranks[root->own_rank];
-        if (job->failing && job->njoined < job->size && (own->failed || own->gone)) break;
+        const ls__job_rank *own = &job->ranks[root->place.rank];
+        if (job->failing && root->told && job->njoined < job->size && (own->failed || own->gone))
+            break;
     }
     ls__job_conclude(job);
-    if (!told) write_report(root);
+    if (!root->told) write_report(root);
     pthread_mutex_lock(&root->lock);
     root->well = !job->failing && !job->stop_now;
     root->over = root->reported = true;
@@ -176,14 +191,14 @@ static ls_status listen_at(const char *name, int *fd)
  * job before, which will be gone in a moment. */
 static ls_status challenge(const ls__place *place, const ls__launch *launch, const char *name)
 {
-    int fd, fds[2];
+    ls__welcome welcome;
     ls__greeting greeting = { .job = place->job, .nfds = 2 };
     ls_status status = ls__server_join(&(ls__address) { .name = name }, place->rank, place->size,
-                                       &greeting, launch->timeout_ms, &fd, fds);
+                                       &greeting, launch->timeout_ms, &welcome);
     if (status == LS_OK) { /* another local rank 0 with a rank of its own */
-        close(fd);
-        close(fds[0]);
-        close(fds[1]);
+        close(welcome.fd);
+        close(welcome.fds[0]);
+        close(welcome.fds[1]);
         return ls_fail(LS_ERR_CONFIG,
                        "two processes have LOCAL_RANK=0; this one has RANK=%d: give each rank of "
                        "a machine its own LOCAL_RANK",
@@ -207,24 +222,33 @@ static ls_status start_root(ls__local_root *root, const ls__place *place, int li
                             int *socket_fd)
 {
     ls__server_hooks hooks = {
-        .user = root, .frame = on_frame, .closed = on_closed, .joined = on_joined
+        .user = root,
+        .frame = on_frame,
+        .closed = on_closed,
+        .joined = on_joined,
+        .node_joined = ls__root_node_joined,
+        .node_frame = ls__root_node_frame,
+        .node_closed = ls__root_node_closed,
     };
-    snprintf(root->job_name, sizeof root->job_name, "%s", place->job);
-    ls_status status = ls__job_begin(&root->job, place->size, root->launch.grace, &hooks);
+    /* Signals are counted where the store is. */
+    double grace = ls__root_several(root) && !ls__root_is_head(root) ? -1 : root->launch.grace;
+    ls_status status = ls__job_begin(&root->job, place->size, place->local_size, grace, &hooks);
     if (status != LS_OK) {
         close(listen_fd);
         return status;
     }
-    ls__greeting greeting = { .job = root->job_name,
+    ls__greeting greeting = { .job = root->place.job,
+                              .root = place->rank,
                               .fds = { ls__shm_fd(root->job.shm), ls__board_fd(root->job.board) },
                               .nfds = 2 };
     LS_TRY(ls__server_listen(root->job.server, listen_fd, &greeting));
+    if (ls__root_several(root)) LS_TRY(ls__root_listen(root));
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
         return ls__fail_errno(LS_ERR_INTERNAL, "socketpair");
     *socket_fd = pair[1];
-    root->job.ranks[place->rank].pid = (int)getpid();
     LS_TRY(ls__server_add(root->job.server, pair[0], place->rank));
+    on_joined(root, place->rank, (int)getpid());
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -237,6 +261,7 @@ static ls_status start_root(ls__local_root *root, const ls__place *place, int li
 static void root_free(ls__local_root *root)
 {
     ls__job_end(&root->job);
+    ls__root_nodes_free(root);
     pthread_cond_destroy(&root->changed);
     pthread_mutex_destroy(&root->lock);
     ls__free(root);
@@ -253,7 +278,8 @@ static ls_status become_root(const ls__place *place, const ls__launch *launch, c
         return LS_ERR_MEMORY;
     }
     root->launch = *launch;
-    root->own_rank = place->rank;
+    root->place = *place;
+    root->wake_fd = root->uplink_fd = -1;
     pthread_mutex_init(&root->lock, NULL);
     pthread_cond_init(&root->changed, NULL);
     ls_status status = start_root(root, place, listen_fd, &out->socket_fd);
@@ -272,13 +298,19 @@ static ls_status join_root(const ls__place *place, const ls__launch *launch, con
                            ls__meeting *out, int fds[2])
 {
     ls__greeting greeting = { .job = place->job, .nfds = 2 };
+    ls__welcome welcome;
     ls_status status = ls__server_join(&(ls__address) { .name = name }, place->rank, place->size,
-                                       &greeting, launch->timeout_ms, &out->socket_fd, fds);
+                                       &greeting, launch->timeout_ms, &welcome);
+    out->socket_fd = welcome.fd;
+    out->root_rank = welcome.root;
+    fds[0] = welcome.fds[0];
+    fds[1] = welcome.fds[1];
     if (status == LS_ERR_TIMEOUT)
-        return ls_fail(status,
-                       "rank %d waited %g s for the rank with LOCAL_RANK=0 on this machine; ranks "
-                       "on another machine need an engine that this version does not have",
-                       place->rank, launch->timeout_ms * 1e-3);
+        return ls_fail(
+            status,
+            "rank %d waited %g s for the rank with LOCAL_RANK=0 on this machine; if it is "
+            "on another one, set LOCAL_WORLD_SIZE to the number of ranks on each",
+            place->rank, launch->timeout_ms * 1e-3);
     return status;
 }
 
@@ -287,11 +319,11 @@ ls_status ls__local_meet(const ls__place *place, const ls__launch *launch, ls__m
     char name[64];
     int fds[2] = { -1, -1 };
     socket_name(place, name);
-    *out = (ls__meeting) { .socket_fd = -1 };
+    *out = (ls__meeting) { .socket_fd = -1, .root_rank = place->rank };
     ls_status status = place->local_rank == 0 ? become_root(place, launch, name, out, fds)
                                               : join_root(place, launch, name, out, fds);
     if (status != LS_OK) return status;
-    LS_TRY(ls__shm_attach(fds[0], place->size, &out->shm));
+    LS_TRY(ls__shm_attach(fds[0], place->local_size, &out->shm));
     return ls__board_attach(fds[1], place->size, &out->board);
 }
 

@@ -13,6 +13,7 @@ typedef struct ls__local_root ls__local_root;
 
 typedef struct ls__meeting {
     int socket_fd; /* to the local root */
+    int root_rank; /* its */
     ls__shm *shm;  /* owned by the caller; the root's is its own copy */
     ls__board *board;
     ls__local_root *root; /* of local rank 0; NULL on the others */
@@ -23,6 +24,9 @@ typedef struct ls__meeting {
  * barrier. */
 ls_status ls__local_meet(const ls__place *place, const ls__launch *launch, ls__meeting *out);
 
+/* On several machines, after the rank has its store: rank 0's root is made known to the others, each
+ * other root connects to it, at most --timeout. */
+ls_status ls__local_root_connect(ls__local_root *root);
 /* The root counts as one rank; when it has said goodbye it stays until all others have. Returns
  * whether the job ended well. Frees. */
 bool ls__local_root_finish(ls__local_root *root);

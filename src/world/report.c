@@ -96,6 +96,7 @@ ls__verdict ls__report_verdict(const ls__end *end)
     case LS__END_STATUS:
         return verdict_of_status(end->status, end->joining);
     case LS__END_LOST:
+    case LS__END_SILENT:
         return LS__VERDICT_NODE_LOST;
     case LS__END_HUNG:
         return LS__VERDICT_HUNG;
@@ -120,6 +121,7 @@ int ls__report_exit_code(const ls__end *end)
     case LS__END_STATUS:
         return end->exit_code != 0 ? end->exit_code : ls__exit_code(end->status);
     case LS__END_LOST:
+    case LS__END_SILENT:
         return 69;
     case LS__END_HUNG:
         return 124;
@@ -178,7 +180,9 @@ static bool names_rank(const ls__report *report)
 
 static void host_of(const ls__report *report, char host[256])
 {
-    if (report->host)
+    if (report->end.host[0])
+        snprintf(host, 256, "%s", report->end.host);
+    else if (report->host)
         snprintf(host, 256, "%s", report->host);
     else
         gethostname(host, 255);
@@ -191,9 +195,16 @@ static void name_rank(const ls__report *report, char out[384])
     char host[256] = "";
     int n = report->size > 1 ? snprintf(out, 384, "rank %d", end->rank)
                              : snprintf(out, 384, "the program");
-    if (!end->foreign) return;
+    bool lost = end->kind == LS__END_LOST && end->pid > 0;
+    if (!end->foreign && !end->host[0]) {
+        if (lost) snprintf(out + n, 384 - (size_t)n, " (process %d)", end->pid);
+        return;
+    }
     host_of(report, host);
-    snprintf(out + n, 384 - (size_t)n, " (host %s, process %d)", host, end->pid);
+    if (end->foreign || lost)
+        snprintf(out + n, 384 - (size_t)n, " (host %s, process %d)", host, end->pid);
+    else
+        snprintf(out + n, 384 - (size_t)n, " (host %s)", host);
 }
 
 void ls__report_text(const ls__report *report, char out[LS__REPORT_TEXT])
@@ -220,8 +231,10 @@ void ls__report_text(const ls__report *report, char out[LS__REPORT_TEXT])
         snprintf(out, LS__REPORT_TEXT, "%s exited with code 0%s, but without ls_world_finish", who,
                  step);
     } else if (end->kind == LS__END_LOST) {
-        snprintf(out, LS__REPORT_TEXT, "%s (process %d) died%s, or left without ls_world_finish",
-                 who, end->pid, step);
+        snprintf(out, LS__REPORT_TEXT, "%s died%s, or left without ls_world_finish", who, step);
+    } else if (end->kind == LS__END_SILENT) {
+        snprintf(out, LS__REPORT_TEXT, "nothing has been heard of %s and its machine for %g s%s",
+                 who, end->grace, step);
     } else if (end->kind == LS__END_ABORT) {
         snprintf(out, LS__REPORT_TEXT, "%s ended the job%s: %s", who, step, end->said);
     } else if (names_rank(report)) {

@@ -46,6 +46,7 @@ typedef enum ls__end_kind {
     LS__END_GRACE_OVER, /* asked to stop by signal, did not */
     LS__END_SECOND,     /* a second signal */
     LS__END_HUNG,       /* no sign of life; killed by us after grace seconds */
+    LS__END_SILENT,     /* its machine has not been heard of for grace seconds */
 } ls__end_kind;
 
 typedef struct ls__end {
@@ -57,6 +58,8 @@ typedef struct ls__end {
     bool foreign;       /* a program without the library: its codes mean what it likes */
     bool out_of_memory; /* the kernel says that it killed for lack of memory */
     double grace;       /* seconds */
+    char host[64];      /* of the rank; "" = not named */
+    int64_t step_told;  /* with a host: what step it was at; -1 = unknown */
     char said[2048];
 } ls__end;
 

@@ -46,6 +46,8 @@ struct ls__core {
     entry *buckets[BUCKETS];
     int nentries;
     size_t nbytes;
+    char **hosts; /* (nhosts) of ranks, for texts; NULL = not known */
+    int nhosts;
 };
 
 ls_status ls__core_create(ls__core **out)
@@ -80,6 +82,8 @@ void ls__core_destroy(ls__core *core)
             e = next;
         }
     }
+    for (int r = 0; r < core->nhosts; r++) ls__free(core->hosts[r]);
+    ls__free(core->hosts);
     pthread_mutex_destroy(&core->lock);
     ls__free(core);
 }
@@ -204,7 +208,8 @@ static ls_status add(entry *e, waiter *who, int64_t amount)
     return LS_OK;
 }
 
-void ls__name_missing(const uint8_t *came, int size, char *out, size_t limit)
+void ls__name_missing_at(const uint8_t *came, int size, char *const *hosts, int nhosts, char *out,
+                         size_t limit)
 {
     int missing = 0, named = 0;
     for (int r = 0; r < size; r++) missing += !came[r];
@@ -214,25 +219,58 @@ void ls__name_missing(const uint8_t *came, int size, char *out, size_t limit)
         if (came[r]) continue;
         named++;
         const char *before = named == 1 ? "" : named == missing ? " and " : ", ";
-        int n = snprintf(out + used, limit - used, "%s%d", before, r);
+        const char *host = r < nhosts ? hosts[r] : NULL;
+        int n = host ? snprintf(out + used, limit - used, "%s%d (host %.60s)", before, r, host)
+                     : snprintf(out + used, limit - used, "%s%d", before, r);
         if (n < 0 || (size_t)n >= limit - used) return;
         used += (size_t)n;
     }
     if (missing > named) snprintf(out + used, limit - used, " and %d more", missing - named);
 }
 
-static void barrier_broken_text(const entry *e, char *out, size_t limit)
+void ls__name_missing(const uint8_t *came, int size, char *out, size_t limit)
+{
+    ls__name_missing_at(came, size, NULL, 0, out, limit);
+}
+
+ls_status ls__core_name_host(ls__core *core, int rank, const char *host)
+{
+    ls_status status = LS_OK;
+    char *copy = ls__strdup(host);
+    if (!copy) return LS_ERR_MEMORY;
+    pthread_mutex_lock(&core->lock);
+    if (rank >= core->nhosts) {
+        char **hosts = ls__realloc(core->hosts, (size_t)rank + 1, sizeof *hosts);
+        if (hosts) {
+            for (int r = core->nhosts; r <= rank; r++) hosts[r] = NULL;
+            core->hosts = hosts;
+            core->nhosts = rank + 1;
+        } else {
+            status = LS_ERR_MEMORY;
+        }
+    }
+    if (status == LS_OK) {
+        ls__free(core->hosts[rank]);
+        core->hosts[rank] = copy;
+    } else {
+        ls__free(copy);
+    }
+    pthread_mutex_unlock(&core->lock);
+    return status;
+}
+
+static void barrier_broken_text(const ls__core *core, const entry *e, char *out, size_t limit)
 {
     int n = snprintf(out, limit, "barrier \"%s\" timed out: %d of %d ranks came", e->key, e->ncame,
                      e->count);
     if (e->room > e->count || n < 0 || (size_t)n >= limit) return; /* a subset: who is not known */
-    char missing[200];
-    ls__name_missing(e->came, e->count, missing, sizeof missing);
+    char missing[600];
+    ls__name_missing_at(e->came, e->count, core->hosts, core->nhosts, missing, sizeof missing);
     bool one = e->count - e->ncame == 1;
     snprintf(out + n, limit - (size_t)n, "; rank%s %s did not", one ? "" : "s", missing);
 }
 
-static ls_status barrier(entry *e, waiter *who, int rank, int64_t count)
+static ls_status barrier(const ls__core *core, entry *e, waiter *who, int rank, int64_t count)
 {
     LS_TRY(become(e, BARRIER));
     if (count < 1 || count > RANKS_MAX || rank < 0 || rank >= RANKS_MAX)
@@ -256,8 +294,8 @@ static ls_status barrier(entry *e, waiter *who, int rank, int64_t count)
     e->came[rank] = 1;
     e->ncame++;
     if (e->broken) {
-        char text[512];
-        barrier_broken_text(e, text, sizeof text);
+        char text[1024];
+        barrier_broken_text(core, e, text, sizeof text);
         return ls_fail(LS_ERR_TIMEOUT, "%s in time", text);
     }
     LS_TRY(enqueue(e, who));
@@ -274,10 +312,10 @@ static void cancel(ls__core *core, const void *client, uint32_t id)
             for (waiter **link = &e->waiters; *link; link = &(*link)->next) {
                 waiter *w = *link;
                 if (w->client != client || w->id != id) continue;
-                char text[512];
+                char text[1024];
                 if (e->kind == BARRIER) {
                     e->broken = true;
-                    barrier_broken_text(e, text, sizeof text);
+                    barrier_broken_text(core, e, text, sizeof text);
                     release(e, LS_ERR_TIMEOUT, NULL, text);
                     return;
                 }
@@ -331,7 +369,7 @@ void ls__core_request(ls__core *core, void *client, ls__reply_fn *reply, int ran
             status = add(e, &who, request->number);
             break;
         case LS__FRAME_BARRIER:
-            status = barrier(e, &who, rank, request->number);
+            status = barrier(core, e, &who, rank, request->number);
             break;
         default:
             status = ls_fail(LS_ERR_ARG, "frame type %d is no request", request->type);

@@ -22,7 +22,13 @@ void ls__core_request(ls__core *core, void *client, ls__reply_fn *reply, int ran
 /* The client is gone: its waiting requests are dropped. */
 void ls__core_forget(ls__core *core, const void *client);
 
+/* Where a rank is, for texts that name it. */
+ls_status ls__core_name_host(ls__core *core, int rank, const char *host);
+
 /* Text such as "1, 2 and 5" of the ranks in [0, size) that are not in came; bounded. */
 void ls__name_missing(const uint8_t *came, int size, char *out, size_t limit);
+/* The same; ranks whose host is known with it: "2 (host b) and 5". hosts: (nhosts), NULL = not known. */
+void ls__name_missing_at(const uint8_t *came, int size, char *const *hosts, int nhosts, char *out,
+                         size_t limit);
 
 #endif

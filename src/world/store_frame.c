@@ -18,9 +18,9 @@ ls_status ls__frame_parse(const void *data, size_t nbytes, ls__frame *frame, siz
     if (nbytes < sizeof rest) return LS_OK;
     memcpy(&rest, in, sizeof rest);
     size_t size = sizeof rest + (size_t)le32toh(rest);
-    if (size < LS__FRAME_HEADER || size > LS__FRAME_MAX)
+    if (size < LS__FRAME_HEADER || size > LS__RELAY_MAX)
         return ls_fail(LS_ERR_DATA, "a frame of %zu bytes is not in [%d, %d]", size,
-                       LS__FRAME_HEADER, LS__FRAME_MAX);
+                       LS__FRAME_HEADER, LS__RELAY_MAX);
     if (nbytes < LS__FRAME_HEADER) return LS_OK;
 
     unsigned type = (unsigned char)in[4], status = (unsigned char)in[5];
@@ -35,8 +35,9 @@ ls_status ls__frame_parse(const void *data, size_t nbytes, ls__frame *frame, siz
     if (key_nbytes > LS__KEY_MAX || LS__FRAME_HEADER + (size_t)key_nbytes > size)
         return ls_fail(LS_ERR_DATA, "a frame of %zu bytes with a key of %u bytes", size,
                        key_nbytes);
-    if (size - LS__FRAME_HEADER - key_nbytes > LS__VALUE_MAX)
-        return ls_fail(LS_ERR_DATA, "a frame with a value beyond %d bytes", LS__VALUE_MAX);
+    size_t limit = type == LS__FRAME_RELAY ? LS__FRAME_MAX : LS__VALUE_MAX;
+    if (size - LS__FRAME_HEADER - key_nbytes > limit)
+        return ls_fail(LS_ERR_DATA, "a frame with a value beyond %zu bytes", limit);
     if (nbytes < size) return LS_OK;
 
     *frame = (ls__frame) {
@@ -55,7 +56,8 @@ ls_status ls__frame_parse(const void *data, size_t nbytes, ls__frame *frame, siz
 
 size_t ls__frame_size(const ls__frame *frame)
 {
-    LS_ASSERT(frame->key_nbytes <= LS__KEY_MAX && frame->nbytes <= LS__VALUE_MAX);
+    LS_ASSERT(frame->key_nbytes <= LS__KEY_MAX);
+    LS_ASSERT(frame->nbytes <= (frame->type == LS__FRAME_RELAY ? LS__FRAME_MAX : LS__VALUE_MAX));
     return LS__FRAME_HEADER + frame->key_nbytes + frame->nbytes;
 }
 
@@ -73,8 +75,8 @@ void ls__frame_write(const ls__frame *frame, void *out)
     memcpy(to + 8, &id, sizeof id);
     memcpy(to + 12, &number, sizeof number);
     if (frame->key_nbytes > 0) memcpy(to + LS__FRAME_HEADER, frame->key, frame->key_nbytes);
-    if (frame->nbytes > 0)
-        memcpy(to + LS__FRAME_HEADER + frame->key_nbytes, frame->value, frame->nbytes);
+    char *value = to + LS__FRAME_HEADER + frame->key_nbytes;
+    if (frame->nbytes > 0 && frame->value != value) memcpy(value, frame->value, frame->nbytes);
 }
 
 void ls__frame_text(const ls__frame *frame, char *out, size_t limit)
@@ -113,6 +115,19 @@ ls_status ls__bytes_append_frame(ls__bytes *bytes, const ls__frame *frame)
     LS_TRY(ls__bytes_reserve(bytes, size));
     ls__frame_write(frame, bytes->data + bytes->end);
     bytes->end += size;
+    return LS_OK;
+}
+
+ls_status ls__bytes_append_relay(ls__bytes *bytes, int rank, const ls__frame *inner)
+{
+    size_t inside = ls__frame_size(inner);
+    ls__frame outer = { .type = LS__FRAME_RELAY, .number = rank, .nbytes = inside };
+    LS_TRY(ls__bytes_reserve(bytes, LS__FRAME_HEADER + inside));
+    char *to = bytes->data + bytes->end;
+    ls__frame_write(inner, to + LS__FRAME_HEADER);
+    outer.value = to + LS__FRAME_HEADER;
+    ls__frame_write(&outer, to);
+    bytes->end += LS__FRAME_HEADER + inside;
     return LS_OK;
 }
 

@@ -20,7 +20,10 @@ typedef enum ls__frame_type {
     LS__FRAME_CANCEL,  /* id of a get or barrier whose time is over; that one is answered */
     LS__FRAME_REPLY,   /* status, number, value (a text when the status is an error) */
 
-    LS__FRAME_HELLO, /* number = rank, key = the job, value = ls__greeting; answered */
+    LS__FRAME_CALL,      /* over TCP before hello; value = nonce; answered by a challenge */
+    LS__FRAME_CHALLENGE, /* value = nonce and proof of the secret; empty = there is none */
+    LS__FRAME_HELLO, /* number = size and rank, key = the job, value = proof of the secret, if any,
+                            then who it is; answered: number = the rank that serves */
 
     LS__FRAME_GOODBYE,    /* number = exit code: the rank left as it should */
     LS__FRAME_FAILED,     /* status, value = text: ls_check is about to exit */
@@ -32,6 +35,15 @@ typedef enum ls__frame_type {
 
     LS__FRAME_POISON, /* to ranks: number = the lost rank or -1, value = text */
     LS__FRAME_END,    /* to ranks: exit at once with code number */
+
+    /* Between the roots of machines: */
+    LS__FRAME_RELAY,  /* number = rank; value = a request of this rank, or the reply to one */
+    LS__FRAME_JOINED, /* number = rank, which is on the sender's machine */
+    LS__FRAME_ENDED,  /* number = rank, value = how the job ends: see end_frame.h */
+    LS__FRAME_STOP,   /* number = the signal that asks for it */
+    LS__FRAME_DONE, /* number = exit code: all ranks of the machine left as they should; answered by
+                         the same */
+    LS__FRAME_BEAT, /* a sign of life */
     LS__FRAME_TYPES
 } ls__frame_type;
 
@@ -40,6 +52,7 @@ enum {
     LS__KEY_MAX = 255,
     LS__VALUE_MAX = 1 << 20,
     LS__FRAME_MAX = LS__FRAME_HEADER + LS__KEY_MAX + LS__VALUE_MAX,
+    LS__RELAY_MAX = LS__FRAME_HEADER + LS__FRAME_MAX, /* a frame in a frame */
 };
 
 typedef struct ls__frame {
@@ -59,7 +72,8 @@ ls_status ls__frame_parse(const void *data, size_t nbytes, ls__frame *frame, siz
 
 /* Bytes of the frame on the wire; asserts that its parts are within their limits. */
 size_t ls__frame_size(const ls__frame *frame);
-void ls__frame_write(const ls__frame *frame, void *out); /* out: (ls__frame_size) */
+/* out: (ls__frame_size). The value may lie in its place already. */
+void ls__frame_write(const ls__frame *frame, void *out);
 
 /* A copy of the value that ends with NUL and holds at most limit - 1 bytes, control characters
  * other than newline and tab replaced: frames come from programs we did not write. */
@@ -74,6 +88,8 @@ typedef struct ls__bytes {
 /* Room for nbytes more behind end; LS_ERR_MEMORY. */
 ls_status ls__bytes_reserve(ls__bytes *bytes, size_t nbytes);
 ls_status ls__bytes_append_frame(ls__bytes *bytes, const ls__frame *frame);
+/* The frame inside a RELAY frame of this rank. */
+ls_status ls__bytes_append_relay(ls__bytes *bytes, int rank, const ls__frame *inner);
 void ls__bytes_free(ls__bytes *bytes);
 
 #endif

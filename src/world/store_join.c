@@ -19,26 +19,42 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/mac.h"
 #include "world/store_client.h"
+
+enum { CONNECT_MS = 3000, ANSWER_MAX = LS__FRAME_HEADER + LS__KEY_MAX + 1024, WHO_MAX = 300 };
 
 ls_status ls__listen_tcp(const char *address, int *port, int *fd)
 {
     char service[16];
     snprintf(service, sizeof service, "%d", *port);
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE }, *found;
-    int error = getaddrinfo(address, service, &hints, &found);
+    /* "::" takes IPv4 as well; a machine without IPv6 has only that. */
+    int error = getaddrinfo(address ? address : "::", service, &hints, &found);
     if (error) return ls_fail(LS_ERR_CONFIG, "address %s: %s", address, gai_strerror(error));
     int s = socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1;
+    if (s < 0 && !address) {
+        freeaddrinfo(found);
+        return ls__listen_tcp("0.0.0.0", port, fd);
+    }
     if (s >= 0) setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (s >= 0 && !address) {
+        int off = 0;
+        setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    }
     bool ok =
         s >= 0 && bind(s, found->ai_addr, found->ai_addrlen) == 0 && listen(s, SOMAXCONN) == 0;
+    int reason = errno;
     freeaddrinfo(found);
     struct sockaddr_storage bound;
     socklen_t size = sizeof bound;
     if (!ok || getsockname(s, (struct sockaddr *)&bound, &size) != 0) {
+        errno = ok ? errno : reason;
         ls_status status =
-            ls__fail_errno(LS_ERR_CONFIG, "cannot listen on %s port %d", address, *port);
+            ls__fail_errno(errno == EADDRINUSE ? LS_ERR_PEER : LS_ERR_CONFIG,
+                           "cannot listen on %s port %d", address ? address : "any address", *port);
         if (s >= 0) close(s);
+        *fd = -1;
         return status;
     }
     *port = ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
@@ -72,7 +88,26 @@ static int connect_unix(const char *name)
     return -1;
 }
 
-static int connect_tcp(const char *host, int port)
+/* Nothing in a network need answer: at most limit_ms. The socket stays non-blocking. */
+static int connect_one(const struct addrinfo *a, int limit_ms)
+{
+    int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, a->ai_protocol);
+    if (fd < 0 || connect(fd, a->ai_addr, a->ai_addrlen) == 0) return fd;
+    int error = errno;
+    if (error == EINPROGRESS) {
+        socklen_t size = sizeof error;
+        struct pollfd wait = { .fd = fd, .events = POLLOUT };
+        int n = poll(&wait, 1, limit_ms);
+        error = n <= 0 ? ETIMEDOUT : 0;
+        if (n > 0) getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
+        if (error == 0) return fd;
+    }
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+static int connect_tcp(const char *host, int port, int limit_ms)
 {
     char service[16];
     snprintf(service, sizeof service, "%d", port);
@@ -83,11 +118,8 @@ static int connect_tcp(const char *host, int port)
     }
     int fd = -1, error = ECONNREFUSED;
     for (struct addrinfo *a = found; a && fd < 0; a = a->ai_next) {
-        fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
-        if (fd < 0 || connect(fd, a->ai_addr, a->ai_addrlen) == 0) continue;
-        error = errno;
-        close(fd);
-        fd = -1;
+        fd = connect_one(a, limit_ms);
+        if (fd < 0) error = errno;
     }
     freeaddrinfo(found);
     int on = 1;
@@ -99,7 +131,8 @@ static int connect_tcp(const char *host, int port)
 static bool may_come_yet(int error)
 {
     return error == ECONNREFUSED || error == ENOENT || error == EAGAIN || error == EINTR ||
-           error == ETIMEDOUT || error == EHOSTUNREACH || error == ECONNRESET;
+           error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH ||
+           error == ECONNRESET;
 }
 
 /* Milliseconds until the deadline (ls__now() scale); -1 = none. */
@@ -113,14 +146,20 @@ static int left_ms(double deadline)
 static ls_status connect_until(const ls__address *address, double deadline, int *fd)
 {
     for (int pause_ms = 1;; pause_ms = pause_ms < 50 ? pause_ms * 2 : 50) {
-        *fd =
-            address->host ? connect_tcp(address->host, address->port) : connect_unix(address->name);
+        int left = left_ms(deadline), limit = left >= 0 && left < CONNECT_MS ? left : CONNECT_MS;
+        *fd = address->host ? connect_tcp(address->host, address->port, limit)
+                            : connect_unix(address->name);
         if (*fd >= 0) return LS_OK;
         if (!may_come_yet(errno)) return ls__fail_errno(LS_ERR_PEER, "cannot connect");
-        int left = left_ms(deadline);
+        left = left_ms(deadline);
         if (left == 0) return ls__fail_errno(LS_ERR_TIMEOUT, "nobody answered");
         ls__sleep_ms(left > 0 && left < pause_ms ? left : pause_ms);
     }
+}
+
+ls_status ls__connect(const ls__address *address, int timeout_ms, int *fd)
+{
+    return connect_until(address, timeout_ms < 0 ? -1 : ls__now() + timeout_ms * 1e-3, fd);
 }
 
 /* More bytes of the answer, and the descriptors beside them. */
@@ -151,34 +190,33 @@ static ssize_t receive(int fd, char *data, size_t room, int *fds, int nfds)
     return n;
 }
 
-static ls_status await_answer(int fd, double deadline, int *fds, int nfds)
+/* One frame of this type, or a refusal. answer borrows data. */
+static ls_status await_answer(int fd, double deadline, ls__frame_type type, char data[ANSWER_MAX],
+                              ls__frame *answer, ls__welcome *out, int nfds)
 {
-    char data[LS__FRAME_HEADER + LS__KEY_MAX + 1024];
     size_t have = 0, want = LS__FRAME_HEADER; /* no byte more: what follows is not ours to read */
     for (;;) {
         int ready = poll(&(struct pollfd) { .fd = fd, .events = POLLIN }, 1, left_ms(deadline));
         if (ready == 0) return ls_fail(LS_ERR_TIMEOUT, "connected, but not welcomed");
-        ssize_t n = receive(fd, data + have, want - have, fds, nfds);
+        ssize_t n = receive(fd, data + have, want - have, out->fds, nfds);
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
         if (n <= 0) return ls_fail(LS_ERR_PEER, "the connection ended before a welcome");
         have += (size_t)n;
         if (have < want) continue;
-        ls__frame answer;
         size_t used;
-        LS_TRY(ls__frame_parse(data, have, &answer, &used));
+        LS_TRY(ls__frame_parse(data, have, answer, &used));
         if (used == 0) {
             uint32_t rest;
             memcpy(&rest, data, sizeof rest);
             want = sizeof rest + (size_t)le32toh(rest);
-            if (want > sizeof data) return ls_fail(LS_ERR_DATA, "the answer to hello is too long");
+            if (want > ANSWER_MAX) return ls_fail(LS_ERR_DATA, "the answer to hello is too long");
             continue;
         }
-        if (answer.type != LS__FRAME_REPLY)
-            return ls_fail(LS_ERR_DATA, "the answer to hello is none");
-        if (answer.status == LS_OK) return LS_OK;
+        if (answer->type != type) return ls_fail(LS_ERR_DATA, "the answer to hello is none");
+        if (answer->status == LS_OK) return LS_OK;
         char text[512];
-        ls__frame_text(&answer, text, sizeof text);
-        return ls_fail(answer.status, "%s", text);
+        ls__frame_text(answer, text, sizeof text);
+        return ls_fail(answer->status, "%s", text);
     }
 }
 
@@ -194,43 +232,92 @@ static ls_status check_server(const ls__address *address, int fd)
                    (int)peer.pid);
 }
 
-static ls_status say_hello(int fd, int rank, int size, const ls__greeting *greeting)
+/* Asks for a challenge; mac: the answer, when there is a secret. */
+static ls_status prove(int fd, const ls__address *address, const ls__greeting *greeting,
+                       double deadline, uint8_t mac[LS__MAC_BYTES])
 {
-    char data[LS__FRAME_HEADER + LS__KEY_MAX + LS__SECRET_SIZE];
+    uint8_t nonce[LS__NONCE_BYTES], expected[LS__MAC_BYTES];
+    char data[ANSWER_MAX];
+    ls__welcome none = { .fds = { -1, -1 } };
+    LS_TRY(ls__random_bytes(nonce, sizeof nonce));
+    ls__frame frame = { .type = LS__FRAME_CALL, .value = (char *)nonce, .nbytes = sizeof nonce };
+    ls__frame_write(&frame, data);
+    LS_TRY(ls__socket_write(fd, data, ls__frame_size(&frame)));
+    LS_TRY(await_answer(fd, deadline, LS__FRAME_CHALLENGE, data, &frame, &none, 0));
+    if (!greeting->secret && frame.nbytes == 0) return LS_OK;
+    if (!greeting->secret)
+        return ls_fail(LS_ERR_CONFIG, "the job has a secret; set LOCKSTEP_SECRET to it");
+    if (frame.nbytes == 0)
+        return ls_fail(LS_ERR_CONFIG,
+                       "LOCKSTEP_SECRET is set here, but not where rank 0 is; set it on every "
+                       "machine or on none");
+    if (frame.nbytes == LS__NONCE_BYTES + LS__MAC_BYTES) {
+        const uint8_t *theirs = (const uint8_t *)frame.value;
+        ls__mac(greeting->secret, "listener", nonce, theirs, expected);
+        if (ls__mac_equal(expected, theirs + LS__NONCE_BYTES)) {
+            ls__mac(greeting->secret, "caller", nonce, theirs, mac);
+            return LS_OK;
+        }
+    }
+    return ls_fail(LS_ERR_CONFIG,
+                   "who listens at %s port %d does not know the job's secret (LOCKSTEP_SECRET)",
+                   address->host, address->port);
+}
+
+static ls_status say_hello(int fd, const ls__address *address, int rank, int size,
+                           const ls__greeting *greeting, double deadline)
+{
+    char data[LS__FRAME_HEADER + LS__KEY_MAX + LS__MAC_BYTES + WHO_MAX];
+    uint8_t value[LS__MAC_BYTES + WHO_MAX];
+    size_t nbytes = 0, who = greeting->who ? strnlen(greeting->who, WHO_MAX) : 0;
+    if (address->host) {
+        LS_TRY(prove(fd, address, greeting, deadline, value));
+        if (greeting->secret) nbytes = LS__MAC_BYTES;
+    }
+    if (who > 0) memcpy(value + nbytes, greeting->who, who);
     ls__frame hello = { .type = LS__FRAME_HELLO,
                         .id = 1,
                         .number = (int64_t)size << 32 | rank,
                         .key = greeting->job,
                         .key_nbytes = strlen(greeting->job),
-                        .value = greeting->secret,
-                        .nbytes = greeting->secret ? LS__SECRET_SIZE : 0 };
+                        .value = (char *)value,
+                        .nbytes = nbytes + who };
     ls__frame_write(&hello, data);
     return ls__socket_write(fd, data, ls__frame_size(&hello));
 }
 
+static ls_status try_once(int fd, const ls__address *address, int rank, int size,
+                          const ls__greeting *greeting, double deadline, ls__welcome *out)
+{
+    char data[ANSWER_MAX];
+    ls__frame answer;
+    LS_TRY(check_server(address, fd));
+    LS_TRY(say_hello(fd, address, rank, size, greeting, deadline));
+    LS_TRY(await_answer(fd, deadline, LS__FRAME_REPLY, data, &answer, out, greeting->nfds));
+    out->root = (int)answer.number;
+    return LS_OK;
+}
+
 ls_status ls__server_join(const ls__address *address, int rank, int size,
-                          const ls__greeting *greeting, int timeout_ms, int *fd, int *fds)
+                          const ls__greeting *greeting, int timeout_ms, ls__welcome *out)
 {
     double deadline = timeout_ms < 0 ? -1 : ls__now() + timeout_ms * 1e-3;
-    *fd = -1;
-    for (int i = 0; i < greeting->nfds; i++) fds[i] = -1;
+    *out = (ls__welcome) { .fd = -1, .fds = { -1, -1 } };
     ls_status status;
     do { /* a server that ends before its welcome is one of the job before: try again */
         int s;
         LS_TRY(connect_until(address, deadline, &s));
-        status = check_server(address, s);
-        if (status == LS_OK) status = say_hello(s, rank, size, greeting);
-        if (status == LS_OK) status = await_answer(s, deadline, fds, greeting->nfds);
+        status = try_once(s, address, rank, size, greeting, deadline, out);
         if (status == LS_OK) {
-            *fd = s;
+            out->fd = s;
             return LS_OK;
         }
         close(s);
         if (status == LS_ERR_PEER) ls__sleep_ms(10);
     } while (status == LS_ERR_PEER && left_ms(deadline) != 0);
-    for (int i = 0; i < greeting->nfds; i++) {
-        if (fds[i] >= 0) close(fds[i]);
-        fds[i] = -1;
+    for (int i = 0; i < 2; i++) {
+        if (out->fds[i] >= 0) close(out->fds[i]);
+        out->fds[i] = -1;
     }
     return status;
 }

@@ -234,7 +234,7 @@ static ls_status run_once(supervisor *s)
     s->killed = false;
     ls__crew_reset(&s->crew);
     s->oom_kills = ls__oom_kills("");
-    LS_TRY(ls__job_begin(&s->job, s->size, s->launch->grace, &hooks));
+    LS_TRY(ls__job_begin(&s->job, s->size, s->size, s->launch->grace, &hooks));
     s->job.njoined = s->size;
     ls_status status = ls__crew_watch(&s->crew, ls__server_fd(s->job.server), TAG_SERVER);
     for (int r = 0; r < s->size && status == LS_OK; r++) status = start_rank(s, r);

@@ -121,6 +121,10 @@ static ls_status connect_store(ls_world *world, int socket_fd)
 static ls_status create_comm(ls_world *world)
 {
     const ls__launch *launch = &world->launch;
+    if (world->bare) return LS_OK;
+    if (world->nodes->count > 1)
+        return ls_fail(LS_ERR_UNSUPPORTED, "%d machines: no communicator connects them",
+                       world->nodes->count);
     return ls__comm_shm_create(world->shm,
                                &(ls__comm_shm_options) { .rank = world->rank,
                                                          .size = world->size,
@@ -160,16 +164,16 @@ static void set_openmp(const ls__launch *launch)
 }
 
 /* Ranks that others started may have been given CPUs of their own, or all the same ones. Equal masks
- * are divided as a supervisor would; different ones are used as they are. */
+ * of a machine's ranks are divided as a supervisor would; different ones are used as they are. */
 static ls_status divide_cpus(ls_world *world)
 {
     ls__launch *launch = &world->launch;
     cpu_set_t every = launch->cpus.mask, mine;
     bool equal = true;
-    for (int r = 0; r < world->size; r++) {
+    for (int i = 0; i < world->local_size; i++) {
         char key[48], *value;
         size_t nbytes;
-        snprintf(key, sizeof key, "world/cpus/%d", r);
+        snprintf(key, sizeof key, "world/cpus/%d", ls__nodes_rank(world->nodes, world->node, i));
         LS_TRY(ls__store_get(world->store, key, launch->timeout_ms, &value, &nbytes));
         if (nbytes == sizeof every) {
             cpu_set_t mask;
@@ -179,30 +183,13 @@ static ls_status divide_cpus(ls_world *world)
         }
         ls__free(value);
     }
-    int threads = world->size * launch->plan.threads;
+    int threads = world->local_size * launch->plan.threads;
     launch->crowded = threads > (equal ? launch->cpus.usable : CPU_COUNT(&every));
     launch->plan.pin = launch->plan.pin && equal;
     if (!launch->plan.pin) return LS_OK;
     ls__device_cpus(&launch->plan, &launch->cpus, world->local_rank, &mine);
     sched_setaffinity(0, sizeof mine, &mine); /* a wish */
     return LS_OK;
-}
-
-/* Everybody's mask is known when all have come. */
-static ls_status come_together(ls_world *world)
-{
-    char key[48];
-    snprintf(key, sizeof key, "world/cpus/%d", world->rank);
-    const cpu_set_t *mask = &world->launch.cpus.mask;
-    LS_TRY(ls__store_set(world->store, key, mask, sizeof *mask));
-    ls_status status =
-        ls__store_barrier(world->store, "rendezvous", world->size, world->launch.timeout_ms);
-    if (status == LS_ERR_TIMEOUT)
-        return ls_fail(status,
-                       "%s within %g s; ranks on another machine need an engine that this version "
-                       "does not have",
-                       ls_error_text(), world->launch.timeout_ms * 1e-3);
-    return status;
 }
 
 /* A rank that somebody else started. */
@@ -220,8 +207,8 @@ static ls_status join_others(ls_world *world, const ls__place *place)
     if (meeting.socket_fd >= 0) close(meeting.socket_fd);
     LS_TRY(status);
     world->terminal = isatty(STDERR_FILENO);
-    LS_TRY(ls__world_set_nodes(world, NULL));
-    LS_TRY(come_together(world));
+    if (world->root) LS_TRY(ls__local_root_connect(world->root));
+    LS_TRY(ls__come_together(world, meeting.root_rank));
     if (world->root) ls__local_root_complete(world->root);
     LS_TRY(divide_cpus(world));
     set_openmp(&world->launch);
@@ -290,6 +277,7 @@ static ls_status read_request(ls_world *world, int *argc, char ***argv, ls__plac
     world->rank = place->rank;
     world->size = place->size;
     world->local_rank = place->local_rank;
+    world->local_size = place->local_size;
     world->restarts = place->restarts;
     memcpy(world->restart_folder, place->folder, sizeof world->restart_folder);
     set_log(world);
@@ -346,12 +334,14 @@ static void open_standard_streams(void)
     if (fd >= 0) close(fd);
 }
 
-ls_status ls_world_init(int *argc, char ***argv, const ls_world_options *options, ls_world **out)
+static ls_status init(int *argc, char ***argv, const ls_world_options *options, bool bare,
+                      ls_world **out)
 {
     *out = NULL;
     ls__place place;
     ls_world *world;
     LS_TRY(ls__world_alloc(&world));
+    world->bare = bare;
     if (options) world->program = *options;
     if (atomic_exchange(&was_called, true) && !world->program.never_launch) {
         ls__world_free(world);
@@ -385,4 +375,15 @@ ls_status ls_world_init(int *argc, char ***argv, const ls_world_options *options
     ls__check_set_hook(on_check, world);
     *out = world;
     return LS_OK;
+}
+
+ls_status ls_world_init(int *argc, char ***argv, const ls_world_options *options, ls_world **out)
+{
+    return init(argc, argv, options, false, out);
+}
+
+ls_status ls__world_init_bare(int *argc, char ***argv, const ls_world_options *options,
+                              ls_world **out)
+{
+    return init(argc, argv, options, true, out);
 }

@@ -7,8 +7,8 @@
 #include "base/option.h"
 #include "comm/shm.h"
 #include "device/device.h"
-#include "world/nodes.h"
 #include "world/store.h"
+#include "world/world_nodes.h"
 
 ls__options *ls__world_options(const ls_world *world);
 const ls_world_options *ls__world_program(const ls_world *world);
@@ -54,6 +54,9 @@ ls_status ls__world_create_threads(int size, ls_world **worlds);
 /* The same as several nodes: a memory for each of them, one store for all. local_sizes: (nodes) ranks
  * of each; they are counted node by node. worlds: (their sum). */
 ls_status ls__world_create_nodes(const int *local_sizes, int nodes, ls_world **worlds);
+/* ls_world_init without a communicator: tests of what this room does between machines. */
+ls_status ls__world_init_bare(int *argc, char ***argv, const ls_world_options *options,
+                              ls_world **out);
 /* A world of size 1 without a command line. Freed by ls_world_finish like the others. */
 ls_status ls__world_create_single(ls_world **out);
 

@@ -23,6 +23,7 @@ struct ls_world {
     int rank, size, local_rank, local_size, node;
     ls__nodes *nodes;
     ls__started_by by;
+    bool bare; /* tests: no communicator */
     ls_world_options program;
     ls__options *options;
     ls__launch launch;
@@ -57,6 +58,10 @@ void ls__world_free(ls_world *world);
 void ls__shared_world_leave(ls__shared_world *shared);
 /* Takes over nodes and says where this rank is among them. NULL: all ranks are on one node. */
 ls_status ls__world_set_nodes(ls_world *world, ls__nodes *nodes);
+
+/* Of ranks that others started: waits until all have come, and learns who is where. root_rank: the rank
+ * that serves this one's machine. */
+ls_status ls__come_together(ls_world *world, int root_rank);
 
 /* Makes ready what a signal handler may have to write. */
 void ls__world_prepare_last_words(ls_world *world);

@@ -6,8 +6,29 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
 {
-    static const char *const names[] = { "LOCKSTEP__JOIN", "RANK",        "LOCAL_RANK",
-                                         "WORLD_SIZE",     "MASTER_ADDR", "MASTER_PORT" };
+    static const char *const names[] = { "LOCKSTEP__JOIN",
+                                         "RANK",
+                                         "LOCAL_RANK",
+                                         "WORLD_SIZE",
+                                         "MASTER_ADDR",
+                                         "MASTER_PORT",
+                                         "LOCAL_WORLD_SIZE",
+                                         "GROUP_RANK",
+                                         "GROUP_WORLD_SIZE",
+                                         "TORCHELASTIC_USE_AGENT_STORE",
+                                         "OMPI_COMM_WORLD_RANK",
+                                         "OMPI_COMM_WORLD_SIZE",
+                                         "OMPI_COMM_WORLD_LOCAL_RANK",
+                                         "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                         "SLURM_PROCID",
+                                         "SLURM_NTASKS",
+                                         "SLURM_LOCALID",
+                                         "SLURM_NODEID",
+                                         "SLURM_STEP_ID",
+                                         "SLURM_JOB_ID",
+                                         "SLURM_STEP_TASKS_PER_NODE",
+                                         "SLURM_STEP_NODELIST",
+                                         "LOCKSTEP_SECRET" };
     enum { NAMES = sizeof names / sizeof names[0] };
     char *text = malloc(nbytes + 1), *line = text;
     if (!text) return 0;
@@ -27,7 +48,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
     ls__place place = { 0 };
     if (ls__environment_read(&place) == LS_OK && place.by != LS__STARTED_ALONE) {
         if (place.size < 1 || place.rank < 0 || place.rank >= place.size) abort();
-        if (place.local_rank < 0) abort();
+        if (place.local_rank < 0 || place.local_rank >= place.local_size) abort();
+        if (place.local_size < 1 || place.local_size > place.size) abort();
+        if (place.found == LS__FOUND_AT_ADDRESS && (!place.address[0] || place.port < 1)) abort();
         if (!memchr(place.job, '\0', sizeof place.job)) abort();
         if (place.by == LS__STARTED_BY_US && getenv("LOCKSTEP__JOIN")) abort();
     }

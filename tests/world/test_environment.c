@@ -7,9 +7,36 @@
 #include "world/environment.h"
 
 static const char *const every[] = {
-    "RANK",          "LOCAL_RANK",       "WORLD_SIZE",          "MASTER_ADDR",
-    "MASTER_PORT",   "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
-    "LOCKSTEP__JOIN"
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_RESTART_COUNT",
+    "TORCHELASTIC_USE_AGENT_STORE",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "PMIX_NAMESPACE",
+    "PMI_RANK",
+    "PMI_SIZE",
+    "MPI_LOCALRANKID",
+    "MPI_LOCALNRANKS",
+    "SLURM_PROCID",
+    "SLURM_NTASKS",
+    "SLURM_LOCALID",
+    "SLURM_NODEID",
+    "SLURM_STEP_ID",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_TASKS_PER_NODE",
+    "SLURM_STEP_NODELIST",
+    "LOCKSTEP_SECRET",
+    "LOCKSTEP__JOIN",
 };
 
 /* "NAME=value" words, NULL-ended; all else is unset. */
@@ -27,6 +54,13 @@ static ls_status read_with(const char *const *words, ls__place *place)
 #define READ(place, ...) read_with((const char *[]) { __VA_ARGS__, NULL }, place)
 #define FIVE(rank, local, size)                                                                    \
     "RANK=" rank, "LOCAL_RANK=" local, "WORLD_SIZE=" size, "MASTER_ADDR=host", "MASTER_PORT=29500"
+
+#define OMPI(rank, size, local, locals)                                                            \
+    "OMPI_COMM_WORLD_RANK=" rank, "OMPI_COMM_WORLD_SIZE=" size,                                    \
+        "OMPI_COMM_WORLD_LOCAL_RANK=" local, "OMPI_COMM_WORLD_LOCAL_SIZE=" locals
+#define SLURM(rank, size, local, node, tasks)                                                      \
+    "SLURM_PROCID=" rank, "SLURM_NTASKS=" size, "SLURM_LOCALID=" local, "SLURM_NODEID=" node,      \
+        "SLURM_STEP_TASKS_PER_NODE=" tasks, "SLURM_STEP_ID=3", "SLURM_JOB_ID=41"
 
 static void incomplete_is_ignored(void **state)
 {
@@ -76,8 +110,100 @@ static void contradictions_are_errors(void **state)
     assert_fails(READ(&p, FIVE("0", "0", "2"), "MASTER_PORT=99999"), LS_ERR_CONFIG, "MASTER_PORT");
     assert_fails(READ(&p, FIVE("0", "0", "2"), "LOCAL_WORLD_SIZE=3"), LS_ERR_CONFIG,
                  "LOCAL_WORLD_SIZE=3");
-    assert_fails(READ(&p, FIVE("0", "0", "4"), "LOCAL_WORLD_SIZE=2"), LS_ERR_UNSUPPORTED,
-                 "several machines need an engine");
+    assert_fails(READ(&p, FIVE("3", "0", "4"), "LOCAL_WORLD_SIZE=2"), LS_ERR_CONFIG,
+                 "LOCAL_RANK=0 of LOCAL_WORLD_SIZE=2 here, RANK=3 of WORLD_SIZE=4");
+    assert_fails(READ(&p, FIVE("0", "0", "2"), "GROUP_RANK=2", "GROUP_WORLD_SIZE=2"), LS_ERR_CONFIG,
+                 "GROUP_RANK=2");
+    assert_fails(READ(&p, FIVE("0", "0", "4"), "LOCAL_WORLD_SIZE=2", "MASTER_PORT=0"),
+                 LS_ERR_CONFIG, "MASTER_PORT=0");
+    assert_fails(READ(&p, OMPI("0", "2", "0", "x")), LS_ERR_CONFIG, "OMPI_COMM_WORLD_LOCAL_SIZE=x");
+    assert_fails(READ(&p, OMPI("2", "2", "0", "1")), LS_ERR_CONFIG, "OMPI_COMM_WORLD_RANK=2");
+    assert_fails(READ(&p, SLURM("1", "4", "0", "5", "2(x2)")), LS_ERR_CONFIG, "SLURM_NODEID=5");
+    assert_fails(READ(&p, SLURM("1", "4", "0", "0", "2(y2)")), LS_ERR_CONFIG, "tasks per node");
+    char longest[400] = "LOCKSTEP_SECRET=";
+    memset(longest + 16, 'x', 300);
+    assert_fails(READ(&p, longest), LS_ERR_CONFIG, "LOCKSTEP_SECRET has 300 bytes");
+}
+
+/* Ranks of one of two machines, as torchrun tells them. */
+static void several_machines(void **state)
+{
+    (void)state;
+    ls__place p, q;
+    assert_ok(READ(&p, FIVE("3", "1", "4"), "LOCAL_WORLD_SIZE=2", "GROUP_RANK=1",
+                   "GROUP_WORLD_SIZE=2", "LOCKSTEP_SECRET=abc"));
+    assert_int_equal(p.by, LS__STARTED_BY_OTHERS);
+    assert_int_equal(p.local_size, 2);
+    assert_int_equal(p.nodes, 2);
+    assert_int_equal(p.found, LS__FOUND_AT_ADDRESS);
+    assert_string_equal(p.address, "host");
+    assert_int_equal(p.port, 29500);
+    assert_string_equal(p.secret, "abc");
+    assert_null(getenv("LOCKSTEP_SECRET"));
+    assert_ok(READ(&q, FIVE("0", "0", "4"), "MASTER_ADDR=host.domain", "LOCAL_WORLD_SIZE=2",
+                   "GROUP_RANK=0", "TORCHELASTIC_USE_AGENT_STORE=True"));
+    assert_int_equal(q.found, LS__FOUND_AT_AGENT);
+    assert_string_equal(p.job, q.job);             /* however the address is written */
+    assert_string_not_equal(p.meeting, q.meeting); /* nodes on one host do not mix */
+    assert_ok(
+        READ(&p, FIVE("0", "0", "1"), "LOCAL_WORLD_SIZE=1", "TORCHELASTIC_USE_AGENT_STORE=True"));
+    assert_int_equal(p.found, LS__FOUND_HERE);
+}
+
+static void mpi_is_a_rank(void **state)
+{
+    (void)state;
+    ls__place p, q;
+    assert_ok(READ(&p, OMPI("1", "2", "1", "2"), "PMIX_NAMESPACE=77"));
+    assert_int_equal(p.by, LS__STARTED_BY_OTHERS);
+    assert_int_equal(p.rank, 1);
+    assert_int_equal(p.local_size, 2);
+    assert_int_equal(p.found, LS__FOUND_HERE);
+    assert_ok(READ(&q, OMPI("1", "2", "1", "2"), "PMIX_NAMESPACE=78"));
+    assert_string_not_equal(p.meeting, q.meeting);
+    assert_ok(READ(&p, "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2")); /* left over */
+    assert_int_equal(p.by, LS__STARTED_ALONE);
+    assert_ok(READ(&p, OMPI("0", "1", "0", "1")));
+    assert_true(p.world_of_one);
+    assert_ok(READ(&p, OMPI("2", "4", "0", "2"), "MASTER_ADDR=first", "MASTER_PORT=777"));
+    assert_int_equal(p.found, LS__FOUND_AT_ADDRESS);
+    assert_string_equal(p.address, "first");
+    assert_ok(READ(&p, OMPI("2", "4", "0", "2")));
+    assert_int_equal(p.found, LS__FOUND_NOWHERE);
+    assert_ok(READ(&p, "PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2"));
+    assert_int_equal(p.by, LS__STARTED_BY_OTHERS);
+    assert_ok(READ(&p, "PMI_RANK=1", "PMI_SIZE=2"));
+    assert_int_equal(p.by, LS__STARTED_ALONE);
+    assert_ok(READ(&p, OMPI("0", "1", "0", "1"), FIVE("1", "1", "2"))); /* torchrun inside mpirun */
+    assert_int_equal(p.size, 2);
+}
+
+static void slurm_is_a_rank(void **state)
+{
+    (void)state;
+    ls__place p, q;
+    assert_ok(
+        READ(&p, SLURM("0", "3", "0", "0", "2,1"), "SLURM_STEP_NODELIST=gpu[007-008,12]-x,z"));
+    assert_int_equal(p.by, LS__STARTED_BY_OTHERS);
+    assert_int_equal(p.local_size, 2);
+    assert_int_equal(p.nodes, 2);
+    assert_string_equal(p.address, "gpu007-x");
+    assert_in_range(p.port, 20000, 31999);
+    assert_ok(
+        READ(&q, SLURM("2", "3", "0", "1", "2,1"), "SLURM_STEP_NODELIST=gpu[007-008,12]-x,z"));
+    assert_int_equal(q.local_size, 1);
+    assert_int_equal(q.port, p.port);
+    assert_string_equal(q.job, p.job);
+    assert_ok(READ(&p, SLURM("1", "2", "1", "0", "2")));
+    assert_int_equal(p.found, LS__FOUND_HERE);
+    /* sbatch's script has no step; one task starts its ranks itself */
+    assert_ok(READ(&p, SLURM("0", "2", "0", "0", "2"), "SLURM_STEP_ID="));
+    assert_int_equal(p.by, LS__STARTED_ALONE);
+    assert_ok(READ(&p, SLURM("0", "1", "0", "0", "1")));
+    assert_int_equal(p.by, LS__STARTED_ALONE);
+    assert_false(p.world_of_one);
+    assert_fails(READ(&p, SLURM("0", "2", "0", "0", "1(x2)"), "SLURM_STEP_NODELIST=n[x]"),
+                 LS_ERR_CONFIG, "list of hosts");
 }
 
 static void our_own_goes_round(void **state)
@@ -126,6 +252,9 @@ int main(void)
     const struct CMUnitTest tests[] = { cmocka_unit_test(incomplete_is_ignored),
                                         cmocka_unit_test(complete_is_a_rank),
                                         cmocka_unit_test(contradictions_are_errors),
+                                        cmocka_unit_test(several_machines),
+                                        cmocka_unit_test(mpi_is_a_rank),
+                                        cmocka_unit_test(slurm_is_a_rank),
                                         cmocka_unit_test(our_own_goes_round) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

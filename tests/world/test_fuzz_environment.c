@@ -20,5 +20,11 @@ int main(void)
     ls__free(join);
     const char others[] = "\n1\n1\n2\nlocalhost\n29500\n";
     fuzz_seed(others, sizeof others - 1, 20000);
+    const char nodes[] = "\n2\n0\n3\nhost\n29500\n1\n1\n2\nTrue\n";
+    fuzz_seed(nodes, sizeof nodes - 1, 10000);
+    const char mpi[] = "\n\n\n\nhost\n29500\n\n\n\n\n2\n4\n0\n2\n";
+    fuzz_seed(mpi, sizeof mpi - 1, 10000);
+    const char slurm[] = "\n\n\n\n\n\n\n\n\n\n\n\n\n\n2\n3\n0\n1\n4\n99\n2,1(x1)\nn[01-07,9]x,y\nsecret";
+    fuzz_seed(slurm, sizeof slurm - 1, 20000);
     return 0;
 }

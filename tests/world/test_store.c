@@ -15,7 +15,7 @@
 enum { SIZE = 3 };
 typedef enum transport { DIRECT, PAIR, TCP } transport;
 
-static const char secret[LS__SECRET_SIZE] = "a secret of thirty-two bytes, ye";
+static const char secret[] = "a secret";
 
 typedef struct fixture {
     transport transport;
@@ -59,7 +59,7 @@ static void *serve(void *user)
     }
 }
 
-static const ls__greeting greeting = { .job = "job 7", .secret = secret };
+static const ls__greeting greeting = { .job = "job 7", .tcp = true, .secret = secret };
 
 static void connect_rank(fixture *f, int rank)
 {
@@ -70,7 +70,9 @@ static void connect_rank(fixture *f, int rank)
     }
     if (f->transport == TCP) {
         ls__address address = { .host = "127.0.0.1", .port = f->port };
-        assert_ok(ls__server_join(&address, rank, SIZE, &greeting, 5000, &fd, NULL));
+        ls__welcome welcome;
+        assert_ok(ls__server_join(&address, rank, SIZE, &greeting, 5000, &welcome));
+        fd = welcome.fd;
     } else {
         int pair[2];
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
@@ -311,27 +313,24 @@ static void strangers_are_refused(void **state)
     fixture f;
     set_up(&f, TCP);
     ls__address address = { .host = "127.0.0.1", .port = f.port };
-    int fd;
-    char wrong[LS__SECRET_SIZE] = "another secret of the same size";
+    ls__welcome welcome;
     ls__greeting bad = greeting;
-    bad.secret = wrong;
-    assert_fails(ls__server_join(&address, 0, SIZE, &bad, 5000, &fd, NULL), LS_ERR_CONFIG,
-                 "secret");
+    bad.secret = "a sacred";
+    assert_fails(ls__server_join(&address, 0, SIZE, &bad, 5000, &welcome), LS_ERR_CONFIG, "secret");
     bad.secret = NULL;
-    assert_fails(ls__server_join(&address, 0, SIZE, &bad, 5000, &fd, NULL), LS_ERR_CONFIG,
-                 "secret");
+    assert_fails(ls__server_join(&address, 0, SIZE, &bad, 5000, &welcome), LS_ERR_CONFIG, "secret");
     bad = greeting;
     bad.job = "job 8";
-    assert_fails(ls__server_join(&address, 0, SIZE, &bad, 5000, &fd, NULL), LS_ERR_CONFIG,
+    assert_fails(ls__server_join(&address, 0, SIZE, &bad, 100, &welcome), LS_ERR_PEER,
                  "this is job job 7, not job 8");
-    assert_fails(ls__server_join(&address, 1, SIZE, &greeting, 5000, &fd, NULL), LS_ERR_CONFIG,
+    assert_fails(ls__server_join(&address, 1, SIZE, &greeting, 5000, &welcome), LS_ERR_CONFIG,
                  "rank 1 is taken already");
-    assert_fails(ls__server_join(&address, 1, SIZE + 1, &greeting, 5000, &fd, NULL), LS_ERR_CONFIG,
+    assert_fails(ls__server_join(&address, 1, SIZE + 1, &greeting, 5000, &welcome), LS_ERR_CONFIG,
                  "there are 4 ranks, others that there are 3");
-    assert_fails(ls__server_join(&address, SIZE, SIZE, &greeting, 5000, &fd, NULL), LS_ERR_CONFIG,
+    assert_fails(ls__server_join(&address, SIZE, SIZE, &greeting, 5000, &welcome), LS_ERR_CONFIG,
                  "rank 3 is not in [0, 3)");
     address.port = 1;
-    assert_fails(ls__server_join(&address, 0, SIZE, &greeting, 100, &fd, NULL), LS_ERR_TIMEOUT,
+    assert_fails(ls__server_join(&address, 0, SIZE, &greeting, 100, &welcome), LS_ERR_TIMEOUT,
                  "nobody answered");
     /* garbage instead of hello, and hello never: neither disturbs the others */
     int raw[100];

@@ -1,8 +1,8 @@
 /* Nodes: which rank is where. A node is a machine, or what takes itself for one: ranks that share
  * memory. Launchers count ranks node by node, or around all of them in turn, so the two maps are
  * tables; nodes may have different numbers of ranks. */
-#ifndef LS_WORLD_NODES_H
-#define LS_WORLD_NODES_H
+#ifndef LS_WORLD_WORLD_NODES_H
+#define LS_WORLD_WORLD_NODES_H
 
 #include <lockstep/base.h>
 

@@ -1,7 +1,7 @@
 /* The tables of who is where. Built once per rank when all have come together; read by whoever
  * composes a communicator of a node's and of what connects them. Expected: up to some thousand
  * ranks. */
-#include "world/nodes.h"
+#include "world/world_nodes.h"
 
 #include "base/check.h"
 #include "base/memory.h"
