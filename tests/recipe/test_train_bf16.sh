@@ -42,7 +42,7 @@ grep -q "\"loss\":$(val_loss "$half")" eval || fail "eval says $(cat eval), trai
 ! grep -q "\"loss\":$(val_loss "$half")" eval32 || fail "eval --precision 32 computes in bf16"
 status=0
 "$lockstep" eval half@last --devices 1 --precision 16 >out 2>err || status=$?
-[ $status = 2 ] && grep -q 'there are 32 and bf16-mixed' err || fail "--precision 16: $status, $(cat err)"
+[ $status = 2 ] && grep -q 'there are 32, tf32 and bf16-mixed' err || fail "--precision 16: $status, $(cat err)"
 
 # A resume in another precision goes on, and says so.
 train 61 --name half --devices 1 --precision 32 >/dev/null
