@@ -122,6 +122,7 @@ ls_status ls__cuda_bind(ls__executable *e, const ls__run_context *context)
     e->grads = grads;
     e->halves = halves;
     ls__cuda_forget_capture(e);
+    LS_TRY(ls__cuda_cut_steps(e, context));
     for (int i = 0; i < e->nsteps; i++) bind_step(e, &e->steps[i]);
     bind_travels(e, e->in, e->nin);
     bind_travels(e, e->out, e->nout);

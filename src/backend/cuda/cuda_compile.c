@@ -180,6 +180,7 @@ static void free_executable(ls__executable *e)
     ls__cuda_profile_free(e->profile);
     for (int i = 0; e->peeked && i < e->ntensors; i++) ls__free(e->peeked[i]);
     ls__free(e->peeked);
+    ls__free(e->cuts);
     ls__free(e->apart);
     ls__free(e->steps);
     ls__free(e->pieces);

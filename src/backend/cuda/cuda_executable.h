@@ -45,6 +45,14 @@ typedef struct cuda_travel {
     void *device;      /* the last bind's */
 } cuda_travel;
 
+/* A stretch of steps: up to `end`, from where the one before ended. As one launch it is captured in
+ * the second run since the last bind. */
+typedef struct cuda_cut {
+    int end;
+    int bucket; /* behind it the gradients of these buckets, from it on, are complete; -1 = none */
+    cudaGraphExec_t captured; /* NULL = not yet */
+} cuda_cut;
+
 struct ls__executable {
     const ls_graph *graph;
     ls_tensor *const *tensors;
@@ -80,10 +88,10 @@ struct ls__executable {
     cuda_stretch *stretches; /* (nstretches) the gradients that are computed, by place */
     int nstretches;
 
-    /* The steps as one launch, captured in the second run since the last bind. */
-    cudaGraphExec_t captured; /* NULL = not yet */
-    bool ran;                 /* step by step, since that bind */
-    bool not_captured;        /* it cannot be, or was tried in vain */
+    cuda_cut *cuts; /* (ncuts) of the last bind; together all steps */
+    int ncuts;
+    bool ran;          /* step by step, since that bind */
+    bool not_captured; /* it cannot be, or was tried in vain */
 
     struct cuda_ahead *ahead; /* NULL = no batch was copied ahead yet */
     bool not_ahead;           /* and none will be */
@@ -116,9 +124,13 @@ ls_status ls__cuda_read(ls__executable *e, const ls__run_context *context, const
                         ls_array *out);
 ls_status ls__cuda_run_step(ls__executable *e, cuda_step *step);
 
+/* --- cuda_cuts.c --- */
+/* One stretch, or one for each bucket of gradients that is exchanged with other ranks. */
+ls_status ls__cuda_cut_steps(ls__executable *e, const ls__run_context *context);
+
 /* --- cuda_capture.c --- */
 /* Runs the steps: one by one at first, then as a graph. */
-ls_status ls__cuda_compute(ls__executable *e);
+ls_status ls__cuda_compute(ls__executable *e, const ls__run_context *context);
 /* Pointers are about to change, or the executable goes. */
 void ls__cuda_forget_capture(ls__executable *e);
 

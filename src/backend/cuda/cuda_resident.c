@@ -32,7 +32,13 @@ static ls_status find_slices(ls__resident *r, const ls__resident_options *o)
     r->slices = ls__alloc(n * (size_t)r->size, sizeof *r->slices);
     r->bucket_packed = ls__alloc(n, sizeof *r->bucket_packed);
     r->range_packed = ls__alloc((size_t)r->nranges + 1, sizeof *r->range_packed);
-    if (!r->slices || !r->bucket_packed || !r->range_packed) return LS_ERR_MEMORY;
+    r->bucket_begin = ls__alloc(n + 1, sizeof *r->bucket_begin);
+    if (!r->slices || !r->bucket_packed || !r->range_packed || !r->bucket_begin)
+        return LS_ERR_MEMORY;
+    for (int i = o->nsegments - 1; i >= 0; i--)
+        r->bucket_begin[bucket_of(o, i)] = o->segments[i].offset;
+    r->bucket_begin[0] = 0;
+    r->bucket_begin[n] = o->count;
     cuda_slice *own = r->slices + (size_t)r->rank * n;
     for (int i = 0; i < r->nranges; i++) {
         cuda_slice *s = &own[bucket_of(o, r->ranges[i].segment)];
@@ -203,6 +209,7 @@ static void free_resident(ls__resident *r)
     ls__free(r->range_packed);
     ls__free(r->slices);
     ls__free(r->bucket_packed);
+    ls__free(r->bucket_begin);
     ls__free(r->owned_numbers);
     ls__free(r->buffers);
     ls__free(r->inbox);

@@ -34,6 +34,11 @@ typedef struct cuda_subtrees {
     cuda_subtree list[CUDA_SOURCES_MAX];
 } cuda_subtrees;
 
+/* into += from, still to be done: bucket by bucket, in front of its exchange. */
+typedef struct cuda_merge {
+    int into, from; /* as cuda_subtree's buffer */
+} cuda_merge;
+
 /* A stretch of the space that a rank owns of a bucket. */
 typedef struct cuda_slice {
     int64_t begin, end; /* elements */
@@ -56,6 +61,7 @@ struct ls__resident {
     int nbuckets;
     cuda_slice *slices;     /* (size, nbuckets) */
     int64_t *bucket_packed; /* (nbuckets) */
+    int64_t *bucket_begin;  /* (nbuckets + 1) elements of the flat space */
 
     int64_t nowned;         /* blocks */
     int64_t *owned_numbers; /* (nowned) counted over the whole space */
@@ -88,6 +94,10 @@ struct ls__resident {
     bool present[CUDA_LEAVES_MAX];
     cuda_subtrees own;
     uint32_t used; /* buffers, bit by bit */
+    bool ended;    /* all own leaves are done, or computed: what is left to merge is in merges */
+    cuda_merge merges[CUDA_SOURCES_MAX];
+    int nmerges;
+    int next_bucket; /* those from here on have been merged and exchanged */
     bool summed;
     const float *sum; /* flat; owned blocks of it */
     ls__tree *tree;
@@ -104,6 +114,9 @@ ls_status ls__cuda_resident_before(ls__resident *r);
 ls_status ls__cuda_resident_settle(ls__resident *r, cudaStream_t stream, const char *what);
 
 /* --- cuda_resident_step.c --- */
+/* In a run, behind the steps by which these buckets' gradients, from bucket on, are complete: those
+ * of the last leaf are exchanged from here on. */
+ls_status ls__cuda_resident_ready(ls__resident *r, int bucket);
 void ls__cuda_resident_begin(ls__resident *r, const bool *present);
 ls_status ls__cuda_resident_set(ls__resident *r, const float *grads, float factor);
 ls_status ls__cuda_resident_leaf_done(ls__resident *r, bool added);

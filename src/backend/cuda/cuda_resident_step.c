@@ -11,42 +11,61 @@
 
 /* --- leaves --- */
 
+static float *buffer_of(const ls__resident *r, int buffer)
+{
+    return buffer == CUDA_IN_LEAF ? r->leaf : r->buffers[buffer];
+}
+
+/* The next leaf that holds samples, from `leaf` on; the end when there is none. */
+static int next_present(const ls__resident *r, int leaf)
+{
+    while (leaf < r->own.end && !r->present[leaf]) leaf++;
+    return leaf;
+}
+
+/* No leaf is to come: with its own last one, if there is one in hand, this rank has all it will have.
+ * What is merged with that one is merged where it lies. */
+static void end_leaves(ls__resident *r)
+{
+    cuda_subtrees *own = &r->own;
+    int last = next_present(r, own->next);
+    if (last < own->end) own->list[own->n++] = (cuda_subtree) { last, CUDA_IN_LEAF };
+    own->next = own->end;
+    while (ls__cuda_subtrees_mergeable(own, r->micro_batches)) {
+        cuda_subtree *a = &own->list[own->n - 2], *b = a + 1;
+        r->merges[r->nmerges++] = (cuda_merge) { b->buffer, a->buffer };
+        a->buffer = b->buffer;
+        own->n--;
+    }
+    r->ended = true;
+}
+
 void ls__cuda_resident_begin(ls__resident *r, const bool *present)
 {
     memcpy(r->present, present, (size_t)r->micro_batches * sizeof *present);
     ls__cuda_subtrees_begin(&r->own, r->micro_batches, r->rank, r->size);
     r->used = 0;
-    r->summed = false;
+    r->nmerges = 0;
+    r->next_bucket = r->nbuckets;
+    r->ended = r->summed = false;
     r->sum = NULL;
+    if (next_present(r, r->own.begin) == r->own.end) end_leaves(r);
 }
 
-static float *values_of(const ls__resident *r, const cuda_subtree *s)
-{
-    return s->buffer == CUDA_IN_LEAF ? r->leaf : r->buffers[s->buffer];
-}
-
-static void give_back(ls__resident *r, const cuda_subtree *s)
-{
-    if (s->buffer != CUDA_IN_LEAF) r->used &= ~(1u << s->buffer);
-}
-
-/* The last leaf's gradients may stay where they are; so what is merged with it is merged there. */
+/* Into the older one's buffer: the next leaf will be computed where the newer one may lie. */
 static void merge(ls__resident *r)
 {
     cuda_subtree *a = &r->own.list[r->own.n - 2], *b = a + 1;
-    bool last = r->own.next == r->own.end && b->buffer == CUDA_IN_LEAF;
-    cuda_subtree *into = last ? b : a, *from = last ? a : b;
-    ls__cuda_launch_accumulate(r->device->stream, r->count, values_of(r, into), values_of(r, from));
-    give_back(r, from);
-    a->buffer = into->buffer;
+    ls__cuda_launch_accumulate(r->device->stream, r->count, buffer_of(r, a->buffer),
+                               buffer_of(r, b->buffer));
+    if (b->buffer != CUDA_IN_LEAF) r->used &= ~(1u << b->buffer);
     r->own.n--;
 }
 
-/* The next leaf will be computed where this one lies. */
 static ls_status move_out(ls__resident *r)
 {
     cuda_subtree *s = r->own.n ? &r->own.list[r->own.n - 1] : NULL;
-    if (!s || s->buffer != CUDA_IN_LEAF || r->own.next == r->own.end) return LS_OK;
+    if (!s || s->buffer != CUDA_IN_LEAF) return LS_OK;
     int b = 0;
     while (r->used >> b & 1) b++;
     LS_ASSERT(b < r->nbuffers);
@@ -60,14 +79,20 @@ static ls_status move_out(ls__resident *r)
 
 static ls_status leaf_done(ls__resident *r, bool added)
 {
-    bool present = r->present[r->own.next++];
+    if (r->ended) return LS_OK;
+    bool present = r->present[r->own.next];
     if (present && !added) {
         LS_TRY(ls__cuda_resident_before(r));
         LS_CUDA_TRY(
             cudaMemsetAsync(r->leaf, 0, (size_t)r->count * sizeof *r->leaf, r->device->stream),
             "clearing gradients");
     }
-    if (present) r->own.list[r->own.n++] = (cuda_subtree) { r->own.next - 1, CUDA_IN_LEAF };
+    if (present && next_present(r, r->own.next + 1) == r->own.end) {
+        end_leaves(r);
+        return LS_OK;
+    }
+    if (present) r->own.list[r->own.n++] = (cuda_subtree) { r->own.next, CUDA_IN_LEAF };
+    r->own.next++;
     while (ls__cuda_subtrees_mergeable(&r->own, r->micro_batches)) merge(r);
     LS_TRY(move_out(r));
     LS_CUDA_TRY(cudaGetLastError(), "adding gradients");
@@ -97,7 +122,7 @@ static ls_status exchange_bucket(ls__resident *r, int b, const cuda_subtrees *al
         if (p == r->rank) continue;
         for (int i = 0; i < r->own.n && theirs->end > theirs->begin; i++)
             sends[nsends++] =
-                (cuda_transfer) { p, values_of(r, &r->own.list[i]) + theirs->begin,
+                (cuda_transfer) { p, buffer_of(r, r->own.list[i].buffer) + theirs->begin,
                                   (size_t)(theirs->end - theirs->begin) * sizeof(float) };
         for (int i = 0; i < all[p].n; i++, inbox++)
             if (own->end > own->begin)
@@ -109,16 +134,53 @@ static ls_status exchange_bucket(ls__resident *r, int b, const cuda_subtrees *al
                                           receives, nreceives);
 }
 
-static ls_status exchange_gradients(ls__resident *r, const cuda_subtrees *all)
+static void merge_rest(ls__resident *r, int64_t begin, int64_t end)
+{
+    for (int i = 0; i < r->nmerges; i++)
+        ls__cuda_launch_accumulate(r->stream, end - begin, buffer_of(r, r->merges[i].into) + begin,
+                                   buffer_of(r, r->merges[i].from) + begin);
+}
+
+/* The buckets from `first` on that have not been, the deepest first, behind what the device's stream
+ * has done so far. */
+static ls_status exchange_gradients(ls__resident *r, const cuda_subtrees *all, int first)
 {
     size_t room = (size_t)r->size * CUDA_SOURCES_MAX;
+    LS_CUDA_TRY(cudaEventRecord(r->computed, r->device->stream), "recording an event");
+    LS_CUDA_TRY(cudaStreamWaitEvent(r->stream, r->computed, 0), "ordering streams");
+    if (r->size == 1) {
+        merge_rest(r, 0, r->count);
+        r->next_bucket = 0;
+        return LS_OK;
+    }
     cuda_transfer *list = ls__alloc(2 * room, sizeof *list);
     if (!list) return LS_ERR_MEMORY;
     ls_status status = LS_OK;
-    /* The deepest first, as they become complete. */
-    for (int b = r->nbuckets - 1; b >= 0 && status == LS_OK; b--)
+    while (r->next_bucket > first && status == LS_OK) {
+        int b = --r->next_bucket;
+        merge_rest(r, r->bucket_begin[b], r->bucket_begin[b + 1]);
         status = exchange_bucket(r, b, all, list, list + room);
+    }
     ls__free(list);
+    return status;
+}
+
+static cuda_subtrees *all_subtrees(const ls__resident *r)
+{
+    cuda_subtrees *all = ls__alloc((size_t)r->size, sizeof *all);
+    for (int p = 0; all && p < r->size; p++)
+        ls__cuda_subtrees_of(&all[p], r->micro_batches, p, r->size, r->present);
+    return all;
+}
+
+ls_status ls__cuda_resident_ready(ls__resident *r, int bucket)
+{
+    if (!r->ended && next_present(r, next_present(r, r->own.next) + 1) < r->own.end) return LS_OK;
+    if (!r->ended) end_leaves(r);
+    if (r->next_bucket <= bucket) return LS_OK;
+    cuda_subtrees *all = all_subtrees(r);
+    ls_status status = all ? exchange_gradients(r, all, bucket) : LS_ERR_MEMORY;
+    ls__free(all);
     return status;
 }
 
@@ -130,8 +192,9 @@ static void list_sources(ls__resident *r, const cuda_subtrees *all)
     for (int p = 0; p < r->size; p++)
         for (int i = 0; i < all[p].n; i++, n++) {
             r->leaves[n] = all[p].list[i].leaf;
-            sources[n] = p == r->rank ? (cuda_tree_source) { values_of(r, &r->own.list[i]), 0 }
-                                      : (cuda_tree_source) { r->inbox[inbox++], 1 };
+            sources[n] = p == r->rank
+                             ? (cuda_tree_source) { buffer_of(r, r->own.list[i].buffer), 0 }
+                             : (cuda_tree_source) { r->inbox[inbox++], 1 };
         }
     ls__tree_build(r->tree, r->leaves, n);
     cuda_tree_op *ops = (cuda_tree_op *)(void *)(r->host_program + r->operations_at);
@@ -162,17 +225,12 @@ static ls_status reduce(ls__resident *r)
     if (r->summed) return LS_OK;
     /* A rank without leaves has not waited since: what was pinned for the last step may still travel. */
     if (!r->settled) LS_TRY(ls__cuda_resident_settle(r, r->stream, "updating parameters"));
-    cuda_subtrees *all = ls__alloc((size_t)r->size, sizeof *all);
+    cuda_subtrees *all = all_subtrees(r);
     if (!all) return LS_ERR_MEMORY;
-    for (int p = 0; p < r->size; p++)
-        ls__cuda_subtrees_of(&all[p], r->micro_batches, p, r->size, r->present);
-    cudaError_t error = cudaEventRecord(r->computed, r->device->stream);
-    if (error == cudaSuccess) error = cudaStreamWaitEvent(r->stream, r->computed, 0);
-    ls_status status = error == cudaSuccess ? LS_OK : ls__cuda_fail(error, "ordering streams");
-    if (status == LS_OK && r->size > 1) status = exchange_gradients(r, all);
+    ls_status status = exchange_gradients(r, all, 0);
     if (status == LS_OK) list_sources(r, all);
     if (status == LS_OK && r->size == 1 && r->own.n == 1)
-        r->sum = values_of(r, &r->own.list[0]);
+        r->sum = buffer_of(r, r->own.list[0].buffer);
     else if (status == LS_OK)
         status = sum_sources(r);
     r->summed = status == LS_OK;
@@ -285,8 +343,13 @@ ls_status ls__cuda_resident_commit(ls__resident *r, const ls__rule_step *steps)
 
 void ls__cuda_resident_drop(ls__resident *r, bool broken)
 {
-    if (!broken || !r->collective || ls__cuda_enter(r->device) != LS_OK) return;
-    if (r->failed == LS_OK) r->failed = LS_ERR_PEER;
-    ls__vendor_collective_abort(r->collective, "the run has failed");
+    if (ls__cuda_enter(r->device) != LS_OK) return;
+    if (broken && r->collective) {
+        if (r->failed == LS_OK) r->failed = LS_ERR_PEER;
+        ls__vendor_collective_abort(r->collective, "the run has failed");
+    } else if (cudaEventRecord(r->committed, r->stream) == cudaSuccess) {
+        r->pending = true; /* what was exchanged is still being read */
+        r->settled = false;
+    }
     ls__cuda_leave(r->device);
 }

@@ -115,7 +115,6 @@ static ls_status zero_missing_gradients(const ls__executable *e, const ls__run_c
 static ls_status fetch_gradients(ls__executable *e, const ls__run_context *context)
 {
     cuda_device *d = ls__cuda_device();
-    LS_TRY(zero_missing_gradients(e, context));
     if (context->resident) return LS_OK;
     return ls__cuda_download(d, context->grads, (const float *)d->grads.data, e->stretches,
                              e->nstretches);
@@ -156,7 +155,8 @@ static ls_status run(ls__executable *e, const ls__run_context *context)
     LS_TRY(ls__cuda_mark(e, 0));
     LS_TRY(send_all(e, context));
     LS_TRY(ls__cuda_mark(e, 1));
-    LS_TRY(ls__cuda_compute(e));
+    LS_TRY(zero_missing_gradients(e, context));
+    LS_TRY(ls__cuda_compute(e, context));
     LS_TRY(ls__cuda_ahead_start(e, context));
     LS_TRY(fetch_all(e, context));
     unsigned long long failure = e->host_values[1].failure;
