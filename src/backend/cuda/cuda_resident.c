@@ -4,6 +4,7 @@
  * computes with them; the optimizer's state and what is summed are divided. */
 #include "backend/cuda/cuda_resident.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -250,14 +251,27 @@ static size_t most_sent(const ls__resident *r)
     return (size_t)most * sizeof(float);
 }
 
-/* Everybody takes part, also a rank that could not build its own. */
+/* Everybody learns of a rank that could not take its memory, in its words. */
+static ls_status share(ls__resident *r, ls_status status)
+{
+    struct word {
+        int64_t status;
+        char text[248];
+    } own = { .status = status }, *all = ls__alloc((size_t)r->size, sizeof *all);
+    if (status != LS_OK) snprintf(own.text, sizeof own.text, "%s", ls_error_text());
+    if (!all) return status != LS_OK ? status : LS_ERR_MEMORY;
+    ls_status shared = ls_comm_all_gather(r->comm, &own, all, (int64_t)sizeof own, LS_DTYPE_U8);
+    for (int p = 0; p < r->size && shared == LS_OK && status == LS_OK; p++)
+        if (all[p].status != LS_OK)
+            status = ls_fail((ls_status)all[p].status, "rank %d: %s", p, all[p].text);
+    ls__free(all);
+    return shared == LS_OK ? status : shared;
+}
+
 static ls_status connect(ls__resident *r, ls_status status, const ls__resident_options *o)
 {
     if (r->size == 1) return status;
-    uint8_t failed = status != LS_OK, any = 0;
-    LS_TRY(ls_comm_all_reduce(r->comm, &failed, &any, 1, LS_DTYPE_U8, LS_REDUCE_MAX));
-    if (status != LS_OK) return status;
-    if (any) return ls_fail(LS_ERR_PEER, "another rank could not take memory of its device");
+    LS_TRY(share(r, status));
     LS_TRY(ls_comm_all_gather(r->comm, r->slices + (size_t)r->rank * (size_t)r->nbuckets, r->slices,
                               2 * r->nbuckets, LS_DTYPE_I64));
     int64_t most = (int64_t)most_sent(r); /* of any rank */
