@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "comm/net_internal.h"
 
 enum { ONE_SHOT = 8 << 10 }; /* bytes that a rank contributes */
 
@@ -106,7 +107,7 @@ static ls_status enter(ls_comm *comm, const ls__call *call)
 
 ls_status ls__collective_begin(ls_comm *comm, const ls__call *call)
 {
-    if (comm->size == 1) return LS_OK;
+    if (!comm->lane) return LS_OK;
     if (!is_inline(comm, call)) return enter(comm, call);
     enter_inline(comm, call);
     return LS_OK;
@@ -247,18 +248,17 @@ static ls_status finish_met(ls_comm *comm, const ls__call *call)
 }
 
 /* A world of one: the result is the contribution. */
-static void finish_alone(const ls__call *call)
+static ls_status finish_alone(const ls__call *call)
 {
     size_t nbytes = (size_t)call->count * ls_dtype_size(call->type);
     if (call->op != LS__OP_BARRIER && nbytes > 0) copy_unless_same(call->out, call->in, nbytes);
+    return LS_OK;
 }
 
 ls_status ls__collective_finish(ls_comm *comm, const ls__call *call)
 {
-    if (comm->size == 1) {
-        finish_alone(call);
-        return LS_OK;
-    }
+    if (!comm->lane)
+        return comm->nodes ? ls__net_collective(comm->nodes, call) : finish_alone(call);
     LS_TRY(ls__comm_meet(comm));
     if (!is_inline(comm, call)) return finish_met(comm, call);
     finish_whole(comm, call, true);

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/memory.h"
+#include "comm/net_internal.h"
 #include "comm/work.h"
 
 enum {
@@ -65,7 +66,8 @@ static ls_status find_region(ls_comm *comm)
     }
     LS_TRY(ls__comm_wait(comm, 0, word, 1));
     comm->offset = atomic_load(word);
-    if (comm->offset == 1) return ls_fail(LS_ERR_PEER, "rank 0 could not create the communicator");
+    if (comm->offset == 1) return ls_fail(LS_ERR_PEER, "rank %d could not create the communicator",
+                       ls__comm_name(comm, 0));
     return LS_OK;
 }
 
@@ -100,14 +102,16 @@ ls_status ls__comm_shm_create(ls__shm *shm, const ls__comm_shm_options *options,
     int rank = options->rank, size = options->size;
     if (size < 1 || rank < 0 || rank >= size)
         return ls_fail(LS_ERR_ARG, "rank %d is not in [0, %d)", rank, size);
-    if (size > 1 && (!shm || shm->size != size))
+    bool alone = size == 1 && !options->names;
+    if (!alone && (!shm || shm->size != size))
         return ls_fail(LS_ERR_ARG, "a communicator of %d ranks needs shared memory for as many",
                        size);
     ls_comm *comm = ls__alloc(1, sizeof *comm);
     if (!comm) return LS_ERR_MEMORY;
     comm->rank = rank;
     comm->size = size;
-    comm->shm = size > 1 ? shm : NULL;
+    comm->shm = alone ? NULL : shm;
+    comm->names = options->names;
     comm->last = &comm->first;
     comm->kernels = ls__kernels_best();
     set_options(comm, options);
@@ -115,7 +119,7 @@ ls_status ls__comm_shm_create(ls__shm *shm, const ls__comm_shm_options *options,
     comm->targets = ls__alloc((size_t)size, sizeof *comm->targets);
     ls_status status = comm->sources && comm->targets ? LS_OK : LS_ERR_MEMORY;
     if (status == LS_OK) status = ls__tree_create_full(size, &comm->tree);
-    if (status == LS_OK && size > 1) status = join_region(comm);
+    if (status == LS_OK && !alone) status = join_region(comm);
     if (status != LS_OK) {
         ls__comm_destroy(comm);
         return status;
@@ -137,6 +141,7 @@ void ls__comm_destroy(ls_comm *comm)
     if (!comm) return;
     ls__works_free(comm);
     for (int i = 0; i < comm->nallocations; i++) ls__allocation_unmap(comm, &comm->allocations[i]);
+    ls__net_destroy(comm->nodes);
     ls__free(comm->allocations);
     if (comm->region) leave_region(comm);
     ls__tree_destroy(comm->tree);

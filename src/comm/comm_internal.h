@@ -44,7 +44,7 @@ typedef struct ls__call {
     ls__op op;
     ls_dtype type;
     ls_reduce reduce;
-    int peer; /* a broadcast's root, the other rank of a pair */
+    int peer; /* a broadcast's root, the other rank of a pair: as called in the job */
     int64_t count;
     const void *in;
     void *out;
@@ -96,9 +96,15 @@ static inline unsigned char *ls__allocation_part(const ls__allocation *a, int r)
     return a->base + (size_t)r * a->stride;
 }
 
+typedef struct ls__net ls__net;
+
+/* Over one machine, or, with nodes, over several: then it has no region of its own but the
+ * communicator of this node's ranks and links to other nodes' (net.h). */
 struct ls_comm {
     int rank, size;
-    ls__shm *shm; /* NULL for size 1 */
+    const int *names;  /* (size) of a node's ranks, what they are called in the job; NULL = the same */
+    ls__net *nodes;  /* NULL: one machine */
+    ls__shm *shm; /* NULL: alone, or over several nodes */
     int64_t timeout_ns;
     int64_t spin_ns; /* before sleeping */
     int yields;
@@ -108,7 +114,7 @@ struct ls_comm {
     int number;            /* among the file's communicators */
     unsigned char *region;
     ls__lane *lanes;
-    ls__lane *lane; /* own */
+    ls__lane *lane; /* own; NULL: alone, or over several nodes */
     ls__pair *pairs;
     unsigned char *slots, *mail;
 
@@ -161,6 +167,22 @@ static inline ls_status ls__comm_wait(ls_comm *comm, int peer, const _Atomic uin
     return ls__comm_wait_slowly(comm, peer, word, value);
 }
 
+static inline int ls__comm_name(const ls_comm *comm, int r)
+{
+    return comm->names ? comm->names[r] : r;
+}
+/* Of the rank that is called so. */
+static inline int ls__comm_index(const ls_comm *comm, int name)
+{
+    int r = comm->names ? 0 : name;
+    while (comm->names && comm->names[r] != name) r++;
+    return r;
+}
+
+/* [all] nbytes (to LS__INLINE) of every rank for everybody, on one machine or several. */
+ls_status ls__comm_collect(ls_comm *comm, const ls__call *call, const void *mine, size_t nbytes);
+const void *ls__comm_collected(const ls_comm *comm, int r, size_t nbytes);
+
 /* Notes the call for reports. */
 void ls__comm_note(ls_comm *comm, const ls__call *call, uint64_t seq);
 void ls__comm_leave(ls_comm *comm); /* the call has succeeded */
@@ -170,6 +192,8 @@ ls_status ls__comm_broken(ls_comm *comm);
 ls_status ls__comm_break(ls_comm *comm, ls_status status);
 ls_status ls__comm_report_timeout(ls_comm *comm);
 ls_status ls__comm_report_mismatch(ls_comm *comm);
+/* The job is being ended: LS_ERR_PEER with the rank that was lost. */
+ls_status ls__comm_poisoned(ls_comm *comm);
 ls_status ls__comm_report_pair(ls_comm *comm, const ls__call *call, uint64_t theirs, uint64_t site);
 
 /* [all] Shared memory of `nbytes` per rank, zeroed; the first `touched` bytes of the own part are

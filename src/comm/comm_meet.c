@@ -2,7 +2,7 @@
  *
  * Number, description and a small payload of a call share one cache line, so that an 8-byte
  * all-reduce costs each rank one line to write and one per peer to read. */
-#include "comm/comm_internal.h"
+#include "comm/net_internal.h"
 
 #include <string.h>
 
@@ -55,7 +55,7 @@ void ls__comm_enter(ls_comm *comm, const ls__call *call, const void *inlined, si
 {
     uint64_t seq = ++comm->seq;
     comm->entered = true;
-    if (comm->size == 1) return;
+    if (!comm->lane) return;
     ls__comm_note(comm, call, seq);
     ls__head *head = &comm->lane->heads[seq & 1];
     head->what = ls__call_what(call);
@@ -66,7 +66,7 @@ void ls__comm_enter(ls_comm *comm, const ls__call *call, const void *inlined, si
 ls_status ls__comm_meet(ls_comm *comm)
 {
     comm->entered = false;
-    if (comm->size == 1) return LS_OK;
+    if (!comm->lane) return LS_OK;
     uint64_t seq = comm->seq;
     uint64_t what = comm->lane->heads[seq & 1].what;
     for (int r = 0; r < comm->size; r++) {
@@ -95,4 +95,16 @@ ls_status ls__comm_await_step(ls_comm *comm, uint64_t progress)
     for (int r = 0; r < comm->size; r++)
         if (r != comm->rank) LS_TRY(ls__comm_wait(comm, r, &comm->lanes[r].progress, progress));
     return LS_OK;
+}
+
+ls_status ls__comm_collect(ls_comm *comm, const ls__call *call, const void *mine, size_t nbytes)
+{
+    if (comm->nodes) return ls__net_gather(comm->nodes, call, mine, nbytes);
+    return ls__comm_gather_inlined(comm, call, mine, nbytes);
+}
+
+const void *ls__comm_collected(const ls_comm *comm, int r, size_t nbytes)
+{
+    if (comm->nodes) return comm->nodes->shared.base + (size_t)r * nbytes;
+    return ls__comm_inlined(comm, r);
 }

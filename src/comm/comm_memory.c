@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/memory.h"
+#include "comm/net_internal.h"
 #include "comm/work.h"
 
 static ls_status reserve_alone(size_t nbytes, size_t touched, ls__allocation *out)
@@ -25,7 +26,8 @@ static ls_status agree_on_status(ls_comm *comm, const ls__call *call, ls_status 
         ls_status theirs;
         memcpy(&theirs, ls__comm_inlined(comm, r), sizeof theirs);
         if (theirs != LS_OK && status == LS_OK)
-            status = ls_fail(theirs, "rank %d could not get %lld bytes of shared memory", r,
+            status = ls_fail(theirs, "rank %d could not get %lld bytes of shared memory",
+                             ls__comm_name(comm, r),
                              (long long)call->count);
     }
     return status;
@@ -44,16 +46,29 @@ static ls_status find_space(ls_comm *comm, size_t stride, const ls__call *call, 
     memcpy(offset, ls__comm_inlined(comm, 0), sizeof *offset);
     if (*offset != 0) return LS_OK;
     if (comm->rank == 0) return status;
-    return ls_fail(LS_ERR_MEMORY, "rank 0 could not reserve %lld bytes of shared memory per rank",
-                   (long long)call->count);
+    return ls_fail(LS_ERR_MEMORY, "rank %d could not reserve %lld bytes of shared memory per rank",
+                   ls__comm_name(comm, 0), (long long)call->count);
 }
 
 void ls__allocation_unmap(ls_comm *comm, const ls__allocation *allocation)
 {
-    if (comm->size == 1)
+    comm = ls__comm_local(comm);
+    if (!comm->lane)
         ls__unmap(allocation->base, allocation->stride);
     else
         ls__shm_unmap(comm->shm, allocation->base);
+}
+
+/* Every node's ranks have theirs, or none. */
+static ls_status reserve_on_nodes(ls_comm *comm, size_t nbytes, size_t touched,
+                                  const ls__call *call, ls_status status, ls__allocation *out)
+{
+    ls_comm *local = comm->nodes->local;
+    status = ls__comm_reserve(local, nbytes, touched, call, status, out);
+    status = ls__net_agree(comm->nodes, call, status);
+    if (status != LS_OK && out->base) ls__comm_release(local, out, call);
+    if (status != LS_OK) *out = (ls__allocation) { 0 };
+    return status;
 }
 
 ls_status ls__comm_reserve(ls_comm *comm, size_t nbytes, size_t touched, const ls__call *call,
@@ -62,7 +77,8 @@ ls_status ls__comm_reserve(ls_comm *comm, size_t nbytes, size_t touched, const l
     *out = (ls__allocation) { 0 };
     if (comm->broken != LS_OK) return ls__comm_broken(comm);
     LS_TRY(ls__works_finish(comm));
-    if (comm->size == 1) return status == LS_OK ? reserve_alone(nbytes, touched, out) : status;
+    if (comm->nodes) return reserve_on_nodes(comm, nbytes, touched, call, status, out);
+    if (!comm->lane) return status == LS_OK ? reserve_alone(nbytes, touched, out) : status;
     size_t stride = ls__round_up(nbytes, LS__PAGE), total = stride * (size_t)comm->size;
     uint64_t offset;
     LS_TRY(find_space(comm, stride, call, &offset));
@@ -86,9 +102,13 @@ void ls__comm_release(ls_comm *comm, const ls__allocation *allocation, const ls_
     if (!allocation->base) return;
     ls_status status = comm->broken;
     if (status == LS_OK) status = ls__works_finish(comm);
+    if (comm->nodes) {
+        comm = comm->nodes->local;
+        if (status == LS_OK) status = comm->broken;
+    }
     if (status == LS_OK) status = ls__comm_gather_inlined(comm, call, "", 0);
     ls__allocation_unmap(comm, allocation);
-    if (status == LS_OK && comm->size > 1 && comm->rank == 0)
+    if (status == LS_OK && comm->lane && comm->rank == 0)
         ls__shm_release(comm->shm, allocation->offset, allocation->stride * (size_t)comm->size);
     if (status == LS_OK) ls__comm_leave(comm);
 }
@@ -116,9 +136,10 @@ ls_status ls_comm_alloc(ls_comm *comm, size_t nbytes, void **out)
         return ls_fail(LS_ERR_ARG, "%zu bytes of communicator memory", nbytes);
     ls__allocation allocation;
     LS_TRY(ls__comm_reserve(comm, nbytes, nbytes, &call, grow_allocations(comm), &allocation));
-    if (comm->size > 1) ls__shm_prefault(allocation.base, allocation.stride * (size_t)comm->size);
+    const ls_comm *local = ls__comm_local(comm);
+    if (local->lane) ls__shm_prefault(allocation.base, allocation.stride * (size_t)local->size);
     comm->allocations[comm->nallocations++] = allocation;
-    *out = ls__allocation_part(&allocation, comm->rank);
+    *out = ls__allocation_part(&allocation, local->rank);
     return LS_OK;
 }
 
@@ -127,7 +148,7 @@ void ls_comm_free(ls_comm *comm, void *data)
     if (!data) return;
     for (int i = 0; i < comm->nallocations; i++) {
         ls__allocation allocation = comm->allocations[i];
-        if (ls__allocation_part(&allocation, comm->rank) != data) continue;
+        if (ls__allocation_part(&allocation, ls__comm_local(comm)->rank) != data) continue;
         comm->allocations[i] = comm->allocations[--comm->nallocations];
         ls__call call = { .op = LS__OP_FREE,
                           .type = LS_DTYPE_U8,

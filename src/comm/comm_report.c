@@ -4,7 +4,7 @@
  * one that differs is the one to look at. Any number of ranks may be writing while this reads: a
  * record is a few independent atomics, and a report may be a call late but never wrong about one
  * that is stuck. */
-#include "comm/comm_internal.h"
+#include "comm/comm_report.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -66,14 +66,9 @@ static void call_text(uint64_t what, char *out, size_t nbytes)
 }
 
 /* What a rank was doing when the report looked. */
-typedef struct activity {
-    uint64_t seq, what;
-    bool inside;
-    char place[LS__PLACE];
-} activity;
-
-static void look(const ls_comm *comm, int r, activity *out)
+static void look(const ls_comm *comm, int r, ls__activity *out)
 {
+    out->silent = false;
     const struct ls__record_line *record = &comm->lanes[r].record;
     out->seq = atomic_load_explicit(&record->seq, memory_order_acquire);
     out->what = atomic_load_explicit(&record->what, memory_order_relaxed);
@@ -98,19 +93,21 @@ static void place_own(ls_comm *comm)
     atomic_store_explicit(&record->placed, 1, memory_order_release);
 }
 
-static bool same_activity(const activity *a, const activity *b)
+static bool same_activity(const ls__activity *a, const ls__activity *b)
 {
     return a->seq == b->seq && a->what == b->what && a->inside == b->inside &&
-           strcmp(a->place, b->place) == 0;
+           a->silent == b->silent && strcmp(a->place, b->place) == 0;
 }
 
 /* "is in barrier, call 12, at main+0x1b2", seen from call `seq`. */
-static void activity_text(const activity *a, uint64_t seq, bool plural, char *out, size_t nbytes)
+static void activity_text(const ls__activity *a, uint64_t seq, bool plural, char *out, size_t nbytes)
 {
     const char *have = plural ? "have" : "has";
     char call[128];
     call_text(a->what, call, sizeof call);
-    if (a->what == 0)
+    if (a->silent)
+        snprintf(out, nbytes, "%s not made call %" PRIu64, have, seq);
+    else if (a->what == 0)
         snprintf(out, nbytes, "%s made no call yet", have);
     else if (a->seq < seq && a->inside)
         snprintf(out, nbytes,
@@ -129,7 +126,8 @@ static void activity_text(const activity *a, uint64_t seq, bool plural, char *ou
 }
 
 /* "rank 3" or "ranks 0-2, 5" for the ranks whose group is g. */
-static void ranks_text(const int *group, int size, int g, char *out, size_t nbytes)
+static void ranks_text(const int *group, int size, const int *names, int g, char *out,
+                       size_t nbytes)
 {
     int members = 0;
     for (int r = 0; r < size; r++) members += group[r] == g;
@@ -137,19 +135,22 @@ static void ranks_text(const int *group, int size, int g, char *out, size_t nbyt
     const char *comma = "";
     for (int r = 0; r < size && at < nbytes; r++) {
         if (group[r] != g) continue;
-        int last = r;
-        while (last + 1 < size && group[last + 1] == g) last++;
+        int last = r, first = names ? names[r] : r;
+        while (last + 1 < size && group[last + 1] == g &&
+               (!names || names[last + 1] == names[last] + 1))
+            last++;
         if (last > r + 1)
-            at += (size_t)snprintf(out + at, nbytes - at, "%s%d-%d", comma, r, last);
+            at += (size_t)snprintf(out + at, nbytes - at, "%s%d-%d", comma, first,
+                                   first + last - r);
         else
-            at += (size_t)snprintf(out + at, nbytes - at, "%s%d", comma, last = r);
+            at += (size_t)snprintf(out + at, nbytes - at, "%s%d", comma, first), last = r;
         comma = ", ";
         r = last;
     }
 }
 
 /* Numbers the different activities; group[r] is r's. Returns how many there are. */
-static int find_groups(const activity *each, int size, int *group)
+static int find_groups(const ls__activity *each, int size, int *group)
 {
     int ngroups = 0;
     for (int r = 0; r < size; r++) {
@@ -177,8 +178,8 @@ static int smallest_left(const int *group, int size, int ngroups, bool *said)
     return best;
 }
 
-static void say_groups(const activity *each, int *group, bool *said, int size, uint64_t seq,
-                       char *out, size_t nbytes)
+static void say_groups(const ls__activity *each, int *group, bool *said, int size,
+                       const int *names, uint64_t seq, char *out, size_t nbytes)
 {
     int ngroups = find_groups(each, size, group);
     size_t at = 0;
@@ -187,35 +188,45 @@ static void say_groups(const activity *each, int *group, bool *said, int size, u
         for (int r = size - 1; r >= 0; r--)
             if (group[r] == g) members++, first = r;
         char ranks[256], text[LINE];
-        ranks_text(group, size, g, ranks, sizeof ranks);
+        ranks_text(group, size, names, g, ranks, sizeof ranks);
         activity_text(&each[first], seq, members > 1, text, sizeof text);
         at += (size_t)snprintf(out + at, nbytes - at, "%s%s %s", i ? "; " : "", ranks, text);
     }
 }
 
-/* "rank 1 is in ...; ranks 0, 2 are in ..." */
-static void everybody(ls_comm *comm, uint64_t seq, char *out, size_t nbytes)
+void ls__activities_text(const ls__activity *each, int size, const int *names, uint64_t seq,
+                         char *out, size_t nbytes)
 {
-    size_t count = (size_t)comm->size;
-    activity *each = ls__alloc(count, sizeof *each);
-    int *group = ls__alloc(count, sizeof *group);
-    bool *said = ls__alloc(count, sizeof *said);
+    int *group = ls__alloc((size_t)size, sizeof *group);
+    bool *said = ls__alloc((size_t)size, sizeof *said);
     out[0] = '\0';
-    place_own(comm);
-    if (each && group && said) {
-        for (int r = 0; r < comm->size; r++) look(comm, r, &each[r]);
-        say_groups(each, group, said, comm->size, seq, out, nbytes);
-    }
-    ls__free(each);
+    if (group && said) say_groups(each, group, said, size, names, seq, out, nbytes);
     ls__free(group);
     ls__free(said);
+}
+
+void ls__activity_own(ls_comm *comm, ls__activity *out)
+{
+    place_own(comm);
+    look(comm, comm->rank, out);
+}
+
+static void everybody(ls_comm *comm, uint64_t seq, char *out, size_t nbytes)
+{
+    ls__activity *each = ls__alloc((size_t)comm->size, sizeof *each);
+    out[0] = '\0';
+    if (!each) return;
+    place_own(comm);
+    for (int r = 0; r < comm->size; r++) look(comm, r, &each[r]);
+    ls__activities_text(each, comm->size, comm->names, seq, out, nbytes);
+    ls__free(each);
 }
 
 ls_status ls__comm_report_timeout(ls_comm *comm)
 {
     if (!comm->lane)
-        return ls_fail(LS_ERR_TIMEOUT, "rank 0 did not create the communicator within %.3g s",
-                       1e-9 * (double)comm->timeout_ns);
+        return ls_fail(LS_ERR_TIMEOUT, "rank %d did not create the communicator within %.3g s",
+                       ls__comm_name(comm, 0), 1e-9 * (double)comm->timeout_ns);
     char text[1536];
     everybody(comm, comm->seq, text, sizeof text);
     return ls_fail(LS_ERR_TIMEOUT,
@@ -248,22 +259,23 @@ ls_status ls__comm_report_mismatch(ls_comm *comm)
 ls_status ls__comm_report_pair(ls_comm *comm, const ls__call *call, uint64_t theirs, uint64_t site)
 {
     char mine[128], other[128], there[LS__PLACE];
-    int pid = atomic_load(&comm->lanes[call->peer].record.pid);
+    int peer_at = ls__comm_index(comm, call->peer);
+    int pid = atomic_load(&comm->lanes[peer_at].record.pid);
     ls__call counterpart = ls__call_unpack(theirs);
     counterpart.op = call->op == LS__OP_SEND ? LS__OP_RECV : LS__OP_SEND;
-    counterpart.peer = comm->rank;
+    counterpart.peer = ls__comm_name(comm, comm->rank);
     call_text(ls__call_what(call), mine, sizeof mine);
     call_text(ls__call_what(&counterpart), other, sizeof other);
     place_own(comm);
-    activity peer;
-    look(comm, call->peer, &peer);
+    ls__activity peer;
+    look(comm, peer_at, &peer);
     const char *place = there; /* as the peer says, if it still is in that call */
-    if (atomic_load(&comm->lanes[call->peer].record.site) == site)
+    if (atomic_load(&comm->lanes[peer_at].record.site) == site)
         place = peer.place;
     else
         ls__site_text(pid, site, there, sizeof there);
     return ls_fail(LS_ERR_MISMATCH,
                    "ranks disagree: rank %d is in %s, at %s; rank %d is in %s, at %s; count and "
                    "type must be the same on both sides",
-                   comm->rank, mine, comm->lane->record.place, call->peer, other, place);
+                   ls__comm_name(comm, comm->rank), mine, comm->lane->record.place, call->peer, other, place);
 }

@@ -52,7 +52,7 @@ static bool spin(const ls_comm *comm, const _Atomic uint64_t *word, uint64_t val
     return false;
 }
 
-static ls_status poisoned(ls_comm *comm)
+ls_status ls__comm_poisoned(ls_comm *comm)
 {
     int rank = -1;
     ls__shm_poisoned(comm->shm, &rank);
@@ -73,7 +73,7 @@ ls_status ls__comm_wait_slowly(ls_comm *comm, int peer, const _Atomic uint64_t *
         uint32_t seen = atomic_load(&bell->rings);
         if (atomic_load(word) >= value) break;
         if (ls__shm_poisoned(comm->shm, NULL)) {
-            status = poisoned(comm);
+            status = ls__comm_poisoned(comm);
             break;
         }
         int64_t waited = ls__now_ns() - start;

@@ -7,11 +7,13 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "comm/net_internal.h"
 #include "comm/work.h"
 
 typedef struct transfer {
     ls_comm *comm;
     const ls__call *call;
+    int peer;
     ls__pair *pair;
     size_t nbytes;
     int64_t nchunks;
@@ -35,18 +37,18 @@ static ls_status send_chunks(const transfer *t)
     ls_comm *comm = t->comm;
     const _Atomic uint64_t *taken = &t->pair->receiver.chunks;
     for (int64_t k = 0; k < t->nchunks; k++) {
-        if (k >= 2) LS_TRY(ls__comm_wait(comm, t->call->peer, taken, t->base + (uint64_t)k - 1));
+        if (k >= 2) LS_TRY(ls__comm_wait(comm, t->peer, taken, t->base + (uint64_t)k - 1));
         memcpy(mail(t, comm->rank, k), (const char *)t->call->in + (size_t)k * comm->arena,
                chunk_nbytes(t, k));
         ls__comm_publish(comm, &t->pair->sender.chunks, t->base + (uint64_t)k + 1);
     }
-    return ls__comm_wait(comm, t->call->peer, taken, t->base + (uint64_t)t->nchunks);
+    return ls__comm_wait(comm, t->peer, taken, t->base + (uint64_t)t->nchunks);
 }
 
 static ls_status receive_chunks(const transfer *t)
 {
     ls_comm *comm = t->comm;
-    int from = t->call->peer;
+    int from = t->peer;
     for (int64_t k = 0; k < t->nchunks; k++) {
         LS_TRY(ls__comm_wait(comm, from, &t->pair->sender.chunks, t->base + (uint64_t)k + 1));
         memcpy((char *)t->call->out + (size_t)k * comm->arena, mail(t, from, k),
@@ -60,7 +62,7 @@ static ls_status receive_chunks(const transfer *t)
 static ls_status move_directly(const transfer *t, const void *source)
 {
     if (t->call->op == LS__OP_SEND)
-        return ls__comm_wait(t->comm, t->call->peer, &t->pair->receiver.chunks, t->base + 1);
+        return ls__comm_wait(t->comm, t->peer, &t->pair->receiver.chunks, t->base + 1);
     memcpy(t->call->out, source, t->nbytes);
     ls__comm_publish(t->comm, &t->pair->receiver.chunks, t->base + 1);
     return LS_OK;
@@ -75,11 +77,12 @@ static uint64_t expected(const ls__call *call)
 static ls_status perform(ls_comm *comm, const ls__call *call)
 {
     bool sends = call->op == LS__OP_SEND;
-    int from = sends ? comm->rank : call->peer, to = sends ? call->peer : comm->rank;
+    int peer = ls__comm_index(comm, call->peer);
+    int from = sends ? comm->rank : peer, to = sends ? peer : comm->rank;
     ls__pair *pair = &comm->pairs[from * comm->size + to];
     ls__pair_end *own = sends ? &pair->sender : &pair->receiver;
     ls__pair_end *other = sends ? &pair->receiver : &pair->sender;
-    transfer t = { .comm = comm, .call = call, .pair = pair };
+    transfer t = { .comm = comm, .call = call, .peer = peer, .pair = pair };
     t.nbytes = (size_t)call->count * ls_dtype_size(call->type);
     t.nchunks = (int64_t)((t.nbytes + comm->arena - 1) / comm->arena);
     t.base = atomic_load_explicit(&pair->receiver.chunks, memory_order_acquire);
@@ -90,7 +93,7 @@ static ls_status perform(ls_comm *comm, const ls__call *call)
     own->calls[parity].site = (uintptr_t)call->site;
     own->calls[parity].place = sends ? ls__comm_locate(comm, call->in, t.nbytes) : 0;
     ls__comm_publish(comm, &own->seq, message);
-    LS_TRY(ls__comm_wait(comm, call->peer, &other->seq, message));
+    LS_TRY(ls__comm_wait(comm, peer, &other->seq, message));
     uint64_t theirs = other->calls[parity].what;
     if (theirs != expected(call))
         return ls__comm_break(comm,
@@ -101,6 +104,14 @@ static ls_status perform(ls_comm *comm, const ls__call *call)
     return sends ? send_chunks(&t) : receive_chunks(&t);
 }
 
+ls_status ls__pair_run(ls_comm *comm, const ls__call *call)
+{
+    ls__comm_note(comm, call, comm->seq);
+    ls_status status = perform(comm, call);
+    if (status == LS_OK) ls__comm_leave(comm);
+    return status;
+}
+
 ls_status ls__call_pair(ls_comm *comm, const ls__call *call)
 {
     LS_TRY(ls__call_check(comm, call));
@@ -108,8 +119,5 @@ ls_status ls__call_pair(ls_comm *comm, const ls__call *call)
         return ls_fail(LS_ERR_ARG, "rank %d cannot %s itself", comm->rank,
                        call->op == LS__OP_SEND ? "send to" : "receive from");
     if (comm->first) LS_TRY(ls__works_finish(comm));
-    ls__comm_note(comm, call, comm->seq);
-    ls_status status = perform(comm, call);
-    if (status == LS_OK) ls__comm_leave(comm);
-    return status;
+    return comm->nodes ? ls__net_pair(comm->nodes, call) : ls__pair_run(comm, call);
 }

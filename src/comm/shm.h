@@ -35,6 +35,8 @@ typedef struct ls__comm_shm_options {
                           */
     size_t arena; /* bytes of each of a rank's four slots through which private buffers pass; 0 =
                      256 KiB; tests use tiny ones; the same on every rank */
+    const int *names; /* (size) of a node's ranks, what they are called in the job (borrowed); then
+                         one rank too has its place in shm. NULL = this is the job */
 } ls__comm_shm_options;
 
 /* [all] Borrows shm; at most 64 communicators over one, one after the other included. For size 1 shm

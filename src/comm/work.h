@@ -8,6 +8,8 @@
 ls_status ls__call_run(ls_comm *comm, const ls__call *call);
 ls_status ls__call_check(ls_comm *comm, const ls__call *call);
 ls_status ls__call_pair(ls_comm *comm, const ls__call *call); /* send, recv */
+/* The same in shared memory, checked already. */
+ls_status ls__pair_run(ls_comm *comm, const ls__call *call);
 ls_status ls__call_start(ls_comm *comm, const ls__call *call, ls_work **work);
 /* Performs all works started so far, whose status their waiters will get; before a call that is not
  * queued. */
