@@ -66,7 +66,8 @@ static ls_status find_region(ls_comm *comm)
     }
     LS_TRY(ls__comm_wait(comm, 0, word, 1));
     comm->offset = atomic_load(word);
-    if (comm->offset == 1) return ls_fail(LS_ERR_PEER, "rank %d could not create the communicator",
+    if (comm->offset == 1)
+        return ls_fail(LS_ERR_PEER, "rank %d could not create the communicator",
                        ls__comm_name(comm, 0));
     return LS_OK;
 }

@@ -102,9 +102,10 @@ typedef struct ls__net ls__net;
  * communicator of this node's ranks and links to other nodes' (net.h). */
 struct ls_comm {
     int rank, size;
-    const int *names;  /* (size) of a node's ranks, what they are called in the job; NULL = the same */
-    ls__net *nodes;  /* NULL: one machine */
-    ls__shm *shm; /* NULL: alone, or over several nodes */
+    const int
+        *names;     /* (size) of a node's ranks, what they are called in the job; NULL = the same */
+    ls__net *nodes; /* NULL: one machine */
+    ls__shm *shm;   /* NULL: alone, or over several nodes */
     int64_t timeout_ns;
     int64_t spin_ns; /* before sleeping */
     int yields;

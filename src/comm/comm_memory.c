@@ -27,8 +27,7 @@ static ls_status agree_on_status(ls_comm *comm, const ls__call *call, ls_status 
         memcpy(&theirs, ls__comm_inlined(comm, r), sizeof theirs);
         if (theirs != LS_OK && status == LS_OK)
             status = ls_fail(theirs, "rank %d could not get %lld bytes of shared memory",
-                             ls__comm_name(comm, r),
-                             (long long)call->count);
+                             ls__comm_name(comm, r), (long long)call->count);
     }
     return status;
 }

@@ -100,7 +100,8 @@ static bool same_activity(const ls__activity *a, const ls__activity *b)
 }
 
 /* "is in barrier, call 12, at main+0x1b2", seen from call `seq`. */
-static void activity_text(const ls__activity *a, uint64_t seq, bool plural, char *out, size_t nbytes)
+static void activity_text(const ls__activity *a, uint64_t seq, bool plural, char *out,
+                          size_t nbytes)
 {
     const char *have = plural ? "have" : "has";
     char call[128];
@@ -140,8 +141,8 @@ static void ranks_text(const int *group, int size, const int *names, int g, char
                (!names || names[last + 1] == names[last] + 1))
             last++;
         if (last > r + 1)
-            at += (size_t)snprintf(out + at, nbytes - at, "%s%d-%d", comma, first,
-                                   first + last - r);
+            at +=
+                (size_t)snprintf(out + at, nbytes - at, "%s%d-%d", comma, first, first + last - r);
         else
             at += (size_t)snprintf(out + at, nbytes - at, "%s%d", comma, first), last = r;
         comma = ", ";
@@ -178,8 +179,8 @@ static int smallest_left(const int *group, int size, int ngroups, bool *said)
     return best;
 }
 
-static void say_groups(const ls__activity *each, int *group, bool *said, int size,
-                       const int *names, uint64_t seq, char *out, size_t nbytes)
+static void say_groups(const ls__activity *each, int *group, bool *said, int size, const int *names,
+                       uint64_t seq, char *out, size_t nbytes)
 {
     int ngroups = find_groups(each, size, group);
     size_t at = 0;
@@ -277,5 +278,6 @@ ls_status ls__comm_report_pair(ls_comm *comm, const ls__call *call, uint64_t the
     return ls_fail(LS_ERR_MISMATCH,
                    "ranks disagree: rank %d is in %s, at %s; rank %d is in %s, at %s; count and "
                    "type must be the same on both sides",
-                   ls__comm_name(comm, comm->rank), mine, comm->lane->record.place, call->peer, other, place);
+                   ls__comm_name(comm, comm->rank), mine, comm->lane->record.place, call->peer,
+                   other, place);
 }

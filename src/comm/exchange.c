@@ -82,9 +82,9 @@ static ls_status compare(ls_comm *comm, const ls__exchange_options *o, ls_status
     ls__call call = { .op = LS__OP_ALLOC, .site = site };
     if (comm->size == 1) return status;
     if (status == LS_OK) mine.hash = fingerprint(o);
-    LS_TRY(ls__comm_gather_inlined(comm, &call, &mine, sizeof mine));
+    LS_TRY(ls__comm_collect(comm, &call, &mine, sizeof mine));
     for (int r = 0; r < comm->size && status == LS_OK; r++) {
-        memcpy(&theirs, ls__comm_inlined(comm, r), sizeof theirs);
+        memcpy(&theirs, ls__comm_collected(comm, r, sizeof theirs), sizeof theirs);
         if (theirs.status != LS_OK)
             status = ls_fail(theirs.status, "rank %d could not create the exchange", r);
         else if (theirs.hash != mine.hash)
@@ -93,7 +93,7 @@ static ls_status compare(ls_comm *comm, const ls__exchange_options *o, ls_status
                              "rank %d; every rank must build the same",
                              r, comm->rank);
     }
-    ls__comm_leave(comm);
+    ls__comm_leave(ls__comm_local(comm));
     return status;
 }
 
@@ -131,8 +131,8 @@ static size_t part(size_t nbytes, int size)
 /* Fills this process's page table for the owned ranges of everybody's buffers. */
 static void prefault_owned(ls__exchange *x)
 {
-    for (int r = 0; r < x->comm->size; r++)
-        for (int b = 0; b < x->rank_nbuffers[r]; b++)
+    for (int r = 0; r < x->local->size; r++)
+        for (int b = 0; b < x->rank_nbuffers[ls__comm_name(x->local, r)]; b++)
             for (int i = 0; i < x->plan.nranges; i++) {
                 const ls__range *range = &x->plan.ranges[i];
                 uintptr_t at = (uintptr_t)(ls__exchange_buffer(x, r, b) + range->offset);
@@ -147,11 +147,14 @@ static ls_status allocate_shared(ls__exchange *x, const void *site)
     ls_comm *comm = x->comm;
     const ls__exchange_options *o = &x->options;
     ls__call call = call_of(LS__OP_ALLOC, o, site);
-    int size = comm->size, most_buffers = 0;
+    int size = x->local->size, most_buffers = 0;
     size_t space = (size_t)o->count * sizeof(float);
-    for (int r = 0; r < size; r++)
-        if (x->rank_nbuffers[r] > most_buffers) most_buffers = x->rank_nbuffers[r];
+    for (int r = 0; r < size; r++) {
+        int n = x->rank_nbuffers[ls__comm_name(x->local, r)];
+        if (n > most_buffers) most_buffers = n;
+    }
     x->buffer_stride = o->on_device ? LS__PAGE : ls__round_up(space, LS__PAGE);
+    if (most_buffers == 0) most_buffers = 1; /* a node without leaves */
     size_t params = part(space, size), grads = (size_t)most_buffers * x->buffer_stride;
     LS_TRY(ls__comm_reserve(comm, params, params, &call, LS_OK, &x->params));
     if (o->halves) {
@@ -161,7 +164,7 @@ static ls_status allocate_shared(ls__exchange *x, const void *site)
     LS_TRY(ls__comm_reserve(comm, grads, (size_t)x->nbuffers * x->buffer_stride, &call, LS_OK,
                             &x->grads));
 
-    size_t nnotes = (size_t)((o->micro_batches + size - 1) / size) + 2;
+    size_t nnotes = (size_t)((o->micro_batches + comm->size - 1) / comm->size) + 2;
     x->board_stride = ls__round_up(sizeof(ls__board) + nnotes * sizeof(ls__note), LS__LINE);
     size_t boards = LS__LINE + 2 * x->board_stride;
     LS_TRY(ls__comm_reserve(comm, boards, 0, &call, LS_OK, &x->boards));
@@ -169,7 +172,8 @@ static ls_status allocate_shared(ls__exchange *x, const void *site)
         size_t norms = part((size_t)x->plan.nblocks * sizeof(double), size);
         LS_TRY(ls__comm_reserve(comm, norms, norms, &call, LS_OK, &x->norms));
     }
-    if (size == 1) return LS_OK;
+    if (x->net) LS_TRY(ls__far_create(x));
+    if (!x->local->lane) return LS_OK;
     ls__shm_prefault(x->params.base, x->params.stride * (size_t)size);
     if (o->halves) ls__shm_prefault(x->halves.base, x->halves.stride * (size_t)size);
     if (!o->on_device) prefault_owned(x);
@@ -187,6 +191,9 @@ ls_status ls__exchange_create(ls_comm *comm, const ls__exchange_options *options
     ls_status status = x ? check_options(options) : LS_ERR_MEMORY;
     if (x) {
         x->comm = comm;
+        x->local = ls__comm_local(comm);
+        x->me = x->local->rank;
+        x->net = comm->nodes;
         x->options = *options;
     }
     if (status == LS_OK) status = allocate_local(x);
@@ -206,6 +213,8 @@ void ls__exchange_destroy(ls__exchange *x)
 {
     if (!x) return;
     ls__call call = call_of(LS__OP_FREE, &x->options, __builtin_return_address(0));
+    ls__far_destroy(x);
+    ls__comm_release(x->comm, &x->far_boards, &call);
     ls__comm_release(x->comm, &x->norms, &call);
     ls__comm_release(x->comm, &x->boards, &call);
     ls__comm_release(x->comm, &x->grads, &call);
@@ -240,8 +249,8 @@ void ls__exchange_leaves(const ls__exchange *x, int *begin, int *end)
 int64_t ls__exchange_gradient_bytes(const ls__exchange *x)
 {
     int64_t nbytes = 0;
-    for (int r = 0; r < x->comm->size; r++)
-        nbytes += x->rank_nbuffers[r] * (int64_t)x->buffer_stride;
+    for (int l = 0; l < x->local->size; l++)
+        nbytes += x->rank_nbuffers[ls__comm_name(x->local, l)] * (int64_t)x->buffer_stride;
     return nbytes;
 }
 

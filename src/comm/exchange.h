@@ -75,6 +75,9 @@ const uint16_t *ls__exchange_halves(const ls__exchange *x);
 /* Rounds what this rank owns: before the first step, when the parameters have their first values.
  * Others see it after the next meeting. */
 void ls__exchange_round(ls__exchange *x);
+/* [all] First values that `root` wrote to all of the space (root -1: each owner to its ranges), to
+ * the other machines. Every rank of root's machine, or every owner, has met the others since. */
+ls_status ls__exchange_spread(ls__exchange *x, int root);
 /* The leaves of this rank: [*begin, *end). */
 void ls__exchange_leaves(const ls__exchange *x, int *begin, int *end);
 /* Bytes of gradient buffers over all local ranks: N (log2(S/N)+1) 4 count at worst. */

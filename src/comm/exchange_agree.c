@@ -82,9 +82,10 @@ static double total_norm2(const ls__exchange *x)
 static ls_status reduce_with_norms(ls__exchange *x, ls__agreement *out)
 {
     ls__exchange_reduce(x);
-    if (x->comm->size > 1) {
-        ls__comm_step(x->comm);
-        LS_TRY(ls__comm_await_step(x->comm, x->comm->progress));
+    if (x->net) LS_TRY(ls__far_norms(x));
+    if (x->local->lane) {
+        ls__comm_step(x->local);
+        LS_TRY(ls__comm_await_step(x->local, x->local->progress));
     }
     out->norm2 = total_norm2(x);
     return LS_OK;
@@ -97,7 +98,7 @@ ls_status ls__exchange_agree(ls__exchange *x, uint64_t word, uint64_t word2, ls_
     if (comm->broken != LS_OK) return ls__comm_broken(comm);
     LS_TRY(ls__works_finish(comm));
     LS_TRY(ls__exchange_wait(x));
-    ls__board *board = ls__exchange_board(x, comm->rank);
+    ls__board *board = ls__exchange_near_board(x, x->me);
     board->word = word;
     board->word2 = word2;
     board->nsources = x->nown;
@@ -105,11 +106,14 @@ ls_status ls__exchange_agree(ls__exchange *x, uint64_t word, uint64_t word2, ls_
     ls__call call = { .op = LS__OP_AGREE,
                       .count = x->options.count,
                       .site = __builtin_return_address(0) };
-    LS_TRY(ls__comm_gather_inlined(comm, &call, "", 0));
+    LS_TRY(x->net ? ls__far_boards(x, &call) : ls__comm_gather_inlined(comm, &call, "", 0));
     LS_TRY(read_boards(x, out));
-    ls__exchange_collect_sources(x);
+    if (!x->net)
+        ls__exchange_collect_sources(x);
+    else if (!x->options.on_device)
+        LS_TRY(ls__far_reduce(x));
     if (x->options.norms) LS_TRY(reduce_with_norms(x, out));
     x->agreed = true;
-    ls__comm_leave(comm);
+    ls__comm_leave(x->local);
     return LS_OK;
 }

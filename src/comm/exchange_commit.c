@@ -29,7 +29,7 @@ static void sum_block(const ls__exchange *x, float *dst, int64_t offset, int64_t
  */
 static float *sum_buffer(const ls__exchange *x)
 {
-    return ls__exchange_buffer(x, x->comm->rank, 0);
+    return ls__exchange_buffer(x, x->me, 0);
 }
 
 static void reduce_chunk(void *context, int64_t i)
@@ -64,12 +64,18 @@ static void round_params(const ls__exchange *x, int64_t offset, int64_t count)
 static void round_range(void *context, int64_t i)
 {
     const ls__exchange *x = context;
-    round_params(x, x->plan.ranges[i].offset, x->plan.ranges[i].count);
+    round_params(x, x->rounding[i].offset, x->rounding[i].count);
+}
+
+void ls__exchange_round_ranges(ls__exchange *x, const ls__range *ranges, int n)
+{
+    x->rounding = ranges;
+    if (x->halves.base) ls__exchange_parallel(x, n, round_range);
 }
 
 void ls__exchange_round(ls__exchange *x)
 {
-    ls__exchange_parallel(x, x->plan.nranges, round_range);
+    ls__exchange_round_ranges(x, x->plan.ranges, x->plan.nranges);
 }
 
 static void update(const ls__exchange *x, int segment, int64_t offset, int64_t count,
@@ -113,27 +119,29 @@ void ls__exchange_commit(ls__exchange *x, float scale, bool skip)
     } else if (!skip) {
         ls__exchange_parallel(x, x->plan.nchunks, commit_chunk);
     }
+    /* A failure has broken the communicator: the next call tells it. */
+    bool spread = !x->net || skip || ls__far_spread(x) == LS_OK;
     x->step++;
     x->agreed = x->waited = false;
-    if (x->comm->size > 1)
-        ls__comm_publish(x->comm, ls__exchange_committed(x, x->comm->rank), x->step);
+    if (x->local->lane && spread)
+        ls__comm_publish(x->local, ls__exchange_committed(x, x->me), x->step);
     ls__exchange_begin_step(x);
 }
 
 ls_status ls__exchange_wait(ls__exchange *x)
 {
-    ls_comm *comm = x->comm;
-    if (comm->broken != LS_OK) return ls__comm_broken(comm);
+    ls_comm *local = x->local;
+    if (x->comm->broken != LS_OK) return ls__comm_broken(x->comm);
     if (x->waited) return LS_OK;
-    if (comm->size > 1) {
+    if (local->lane) {
         ls__call call = { .op = LS__OP_COMMIT,
                           .count = x->options.count,
                           .site = __builtin_return_address(0) };
-        ls__comm_note(comm, &call, comm->seq);
-        for (int r = 0; r < comm->size; r++)
-            if (r != comm->rank)
-                LS_TRY(ls__comm_wait(comm, r, ls__exchange_committed(x, r), x->step));
-        ls__comm_leave(comm);
+        ls__comm_note(local, &call, local->seq);
+        for (int r = 0; r < local->size; r++)
+            if (r != local->rank)
+                LS_TRY(ls__comm_wait(local, r, ls__exchange_committed(x, r), x->step));
+        ls__comm_leave(local);
     }
     x->waited = true;
     return LS_OK;

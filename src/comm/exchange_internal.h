@@ -10,8 +10,8 @@
 #ifndef LS_COMM_EXCHANGE_INTERNAL_H
 #define LS_COMM_EXCHANGE_INTERNAL_H
 
-#include "comm/comm_internal.h"
 #include "comm/exchange.h"
+#include "comm/net_internal.h"
 
 enum {
     LS__LEAVES_MAX = 4096,
@@ -62,8 +62,16 @@ typedef struct ls__board {
     ls__note notes[]; /* one per leaf of the rank, then the rank's own */
 } ls__board;
 
+/* What an exchange has beside its node's memory, when there are several (exchange_net.c). */
+typedef struct ls__far ls__far;
+
 struct ls__exchange {
     ls_comm *comm;
+    ls_comm *local; /* of this node's ranks, in whose memory it lies; comm itself on one machine */
+    int me;         /* rank among them */
+    ls__net *net;   /* NULL: one machine */
+    ls__far *far;
+    ls__allocation far_boards; /* (size) boards; other nodes' ranks', written by the first rank */
     ls__exchange_options options; /* segments are our copy */
     ls__segment *segments;
     ls__plan plan;
@@ -89,21 +97,31 @@ struct ls__exchange {
     float *factors;        /* (capacity) */
     const float *sum;      /* (count) where the owned ranges of the sum lie; NULL = not summed */
     float scale;           /* of the commit in hand */
-    ls__source *merging;   /* the pair in hand */
+    const ls__range *rounding; /* ranges that are being rounded */
+    ls__source *merging;       /* the pair in hand */
 };
 
-static inline float *ls__exchange_buffer(const ls__exchange *x, int r, int buffer)
+/* A buffer of the node's rank l. */
+static inline float *ls__exchange_buffer(const ls__exchange *x, int l, int buffer)
 {
-    return (float *)(void *)(ls__allocation_part(&x->grads, r) + (size_t)buffer * x->buffer_stride);
+    return (float *)(void *)(ls__allocation_part(&x->grads, l) + (size_t)buffer * x->buffer_stride);
+}
+/* The board of the node's rank l; and of any rank. */
+static inline ls__board *ls__exchange_near_board(const ls__exchange *x, int l)
+{
+    return (ls__board *)(void *)(ls__allocation_part(&x->boards, l) + LS__LINE +
+                                 (size_t)(x->step & 1) * x->board_stride);
 }
 static inline ls__board *ls__exchange_board(const ls__exchange *x, int r)
 {
-    return (ls__board *)(void *)(ls__allocation_part(&x->boards, r) + LS__LINE +
-                                 (size_t)(x->step & 1) * x->board_stride);
+    if (!x->net) return ls__exchange_near_board(x, r);
+    const ls__node_place *place = ls__place(x->net, r);
+    if (place->node == x->net->me) return ls__exchange_near_board(x, place->local);
+    return (ls__board *)(void *)(x->far_boards.base + (size_t)r * x->board_stride);
 }
-static inline _Atomic uint64_t *ls__exchange_committed(const ls__exchange *x, int r)
+static inline _Atomic uint64_t *ls__exchange_committed(const ls__exchange *x, int l)
 {
-    return (_Atomic uint64_t *)(void *)ls__allocation_part(&x->boards, r);
+    return (_Atomic uint64_t *)(void *)ls__allocation_part(&x->boards, l);
 }
 static inline void ls__exchange_parallel(const ls__exchange *x, int64_t n, ls__chunk_fn *fn)
 {
@@ -115,5 +133,20 @@ void ls__exchange_begin_step(ls__exchange *x);
 void ls__exchange_collect_sources(ls__exchange *x);
 /* The owned ranges of the sum into memory, with the norms of their blocks. */
 void ls__exchange_reduce(ls__exchange *x);
+/* Rounds n ranges into the bf16 copy. */
+void ls__exchange_round_ranges(ls__exchange *x, const ls__range *ranges, int n);
+
+/* --- over several nodes --- */
+
+ls_status ls__far_create(ls__exchange *x);
+void ls__far_destroy(ls__exchange *x);
+/* [all] Everybody's boards, to every node. */
+ls_status ls__far_boards(ls__exchange *x, const ls__call *call);
+/* Sends this node's partial sums, gets the others', and fills in tree, sources and factors. */
+ls_status ls__far_reduce(ls__exchange *x);
+/* The owned blocks' norms, to every node and from it. */
+ls_status ls__far_norms(ls__exchange *x);
+/* The owned slices of the parameters, likewise. */
+ls_status ls__far_spread(ls__exchange *x);
 
 #endif

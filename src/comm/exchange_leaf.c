@@ -17,7 +17,7 @@ void ls__exchange_begin_step(ls__exchange *x)
     x->nown = 0;
     x->used = 0;
     x->sum = NULL;
-    ls__board *board = ls__exchange_board(x, x->comm->rank);
+    ls__board *board = ls__exchange_near_board(x, x->me);
     for (int i = 0; i <= x->end - x->begin; i++) {
         board->notes[i].weight = 0;
         board->notes[i].nrecords = 0;
@@ -41,8 +41,8 @@ static void merge_chunk(void *context, int64_t i)
     const ls__exchange *x = context;
     const ls__chunk *chunk = &x->plan.whole[i];
     const ls__source *a = x->merging, *b = a + 1;
-    float *into = ls__exchange_buffer(x, x->comm->rank, a->buffer) + chunk->offset;
-    const float *from = ls__exchange_buffer(x, x->comm->rank, b->buffer) + chunk->offset;
+    float *into = ls__exchange_buffer(x, x->me, a->buffer) + chunk->offset;
+    const float *from = ls__exchange_buffer(x, x->me, b->buffer) + chunk->offset;
     const ls__kernels *kernels = x->comm->kernels;
     if (a->factor == 1.0f && b->factor == 1.0f)
         kernels->combine[LS_DTYPE_F32][LS_REDUCE_SUM](into, into, from, (size_t)chunk->count);
@@ -79,7 +79,7 @@ float *ls__exchange_leaf(ls__exchange *x)
         if (b < 0) merge_newest(x);
         x->buffer = b < 0 ? free_buffer(x) : b;
     }
-    return ls__exchange_buffer(x, x->comm->rank, x->buffer);
+    return ls__exchange_buffer(x, x->me, x->buffer);
 }
 
 void ls__exchange_leaf_done(ls__exchange *x, bool present, float factor)
@@ -96,7 +96,7 @@ void ls__exchange_leaf_done(ls__exchange *x, bool present, float factor)
 /* The note of the leaf in hand, or behind the last one the rank's own. */
 static ls__note *note_in_hand(ls__exchange *x)
 {
-    return &ls__exchange_board(x, x->comm->rank)->notes[x->next - x->begin];
+    return &ls__exchange_near_board(x, x->me)->notes[x->next - x->begin];
 }
 
 bool ls__exchange_record(ls__exchange *x, const char *name, double sum, double weight)

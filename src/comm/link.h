@@ -16,9 +16,9 @@ extern "C" {
 #endif
 
 typedef enum ls__channel {
-    LS__CHANNEL_FRAME, /* between the first ranks of two nodes: meetings */
-    LS__CHANNEL_REST,  /* what did not fit into a frame */
-    LS__CHANNEL_SUM,   /* partial sums to the owner of a slice */
+    LS__CHANNEL_FRAME,  /* between the first ranks of two nodes: meetings */
+    LS__CHANNEL_REST,   /* what did not fit into a frame */
+    LS__CHANNEL_SUM,    /* partial sums to the owner of a slice */
     LS__CHANNEL_SPREAD, /* finished slices to their counterparts on other nodes */
     LS__CHANNEL_SENDER, /* a pair: what the sender says about the message, */
     LS__CHANNEL_TAKER,  /* what the receiver does, */
@@ -39,7 +39,7 @@ typedef struct ls__transfer {
 
 /* How long a wait may last. */
 typedef struct ls__patience {
-    int64_t deadline_ns; /* ls__now_ns() scale; INT64_MAX = none */
+    int64_t deadline_ns;       /* ls__now_ns() scale; INT64_MAX = none */
     bool (*ended)(void *user); /* looked at now and then: the job is being ended */
     void *user;
 } ls__patience;
@@ -69,7 +69,7 @@ typedef struct ls__link_options {
     const int *nodes; /* (size) the machine of each rank; ranks of one machine are never linked */
     const ls__link_store *store;
     const char *root; /* host name or address at which rank 0's machine is reached; "" = unknown */
-    int timeout_ms; /* for opening; LS_NONE = none */
+    int timeout_ms;   /* for opening; LS_NONE = none */
 } ls__link_options;
 
 /* What a plugin has under the name ls__link_table. */

@@ -112,7 +112,7 @@ static ls_status allocate_private(ls__net *net, int size)
         !net->sums || !net->partials)
         return LS_ERR_MEMORY;
     LS_TRY(ls__net_make_room(net, all * net->gather_nbytes));
-    LS_TRY(ls__net_reserve(net, 4 * (size + net->n) * (size + 1)));
+    LS_TRY(ls__net_reserve(net, 4 * (size + net->n)));
     return build_cuts(net, size);
 }
 
@@ -122,8 +122,8 @@ static ls_status allocate_shared(ls__net *net, ls_status status)
     size_t here = (size_t)local->size;
     ls__call call = { .op = LS__OP_ALLOC, .count = (int64_t)net->stage_nbytes };
     call.site = __builtin_return_address(0);
-    LS_TRY(ls__comm_reserve(local, net->stage_nbytes, net->stage_nbytes, &call, status,
-                            &net->stages));
+    LS_TRY(
+        ls__comm_reserve(local, net->stage_nbytes, net->stage_nbytes, &call, status, &net->stages));
     size_t shared = (net->shared_nbytes + here - 1) / here;
     LS_TRY(ls__comm_reserve(local, shared, shared, &call, LS_OK, &net->shared));
     return ls__comm_reserve(local, sizeof(ls__verdict), 0, &call, LS_OK, &net->verdicts);
@@ -228,10 +228,11 @@ void ls__net_destroy(ls__net *net)
     free_cut(&net->merged);
     free_cut(&net->single);
     for (int m = 0; net->rests && m < net->n; m++) ls__free(net->rests[m]);
-    void *arrays[] = { net->places, net->first,    net->ranks,  net->counterparts,
-                       net->served, net->out,      net->in,     net->brought,
-                       net->rests,  net->theirs,   net->nbytes, net->transfers,
-                       net->sums,   net->partials, net->operands };
+    void *arrays[] = {
+        net->places, net->first,     net->ranks,   net->counterparts, net->served,
+        net->out,    net->in,        net->brought, net->rests,        net->theirs,
+        net->nbytes, net->transfers, net->sums,    net->partials,     net->operands
+    };
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) ls__free(arrays[i]);
     ls__free(net);
 }

@@ -26,7 +26,8 @@ typedef struct ls__node_place {
 
 typedef struct ls__comm_nodes_options {
     int rank, size;
-    const ls__node_place *places; /* (size); nodes 0 .. n-1, in each the local ranks 0 .. l-1; copied */
+    const ls__node_place
+        *places;         /* (size); nodes 0 .. n-1, in each the local ranks 0 .. l-1; copied */
     int timeout_ms;      /* 0 = 300000; LS_NONE = none */
     bool oversubscribed; /* as for shared memory */
     size_t arena;        /* as for shared memory: tests use tiny ones */

@@ -178,9 +178,8 @@ static ls_status all_gather_chunk(const chunk *c)
     LS_TRY(ls__net_step(net));
     for (int r = 0; r < net->whole->size; r++) {
         const ls__node_place *place = ls__place(net, r);
-        const unsigned char *from = place->node == net->me
-                                        ? ls__stage(net, place->local)
-                                        : net->shared.base + (size_t)r * nbytes;
+        const unsigned char *from = place->node == net->me ? ls__stage(net, place->local)
+                                                           : net->shared.base + (size_t)r * nbytes;
         memcpy((char *)c->call->out + (size_t)(r * c->call->count + c->at) * c->element, from,
                nbytes);
     }

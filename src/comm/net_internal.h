@@ -6,8 +6,8 @@
 #include "comm/net.h"
 
 enum {
-    LS__FRAME = 1024,         /* bytes of every first message of a meeting */
-    LS__GATHER_MAX = 2048,    /* bytes of a rank that pass through a meeting */
+    LS__FRAME = 1024,      /* bytes of every first message of a meeting */
+    LS__GATHER_MAX = 2048, /* bytes of a rank that pass through a meeting */
     LS__VERDICT_TEXT = 2048,
     LS__RANKS_MAX = 4096, /* what a call's description has room for */
 };
@@ -43,11 +43,11 @@ int ls__tree_pure(const int *leaves, const int *nodes, int nsources, ls__pure *o
 struct ls__net {
     ls_comm *whole, *local;
     ls__link *link;
-    int me, n;                    /* this node; how many there are */
-    ls__node_place *places;       /* (size) */
-    int *first, *ranks;           /* node m's ranks are ranks[first[m]] .. ranks[first[m + 1] - 1] */
+    int me, n;              /* this node; how many there are */
+    ls__node_place *places; /* (size) */
+    int *first, *ranks;     /* node m's ranks are ranks[first[m]] .. ranks[first[m + 1] - 1] */
 
-    int *counterparts;  /* (n) of this rank; counterparts[me] is itself */
+    int *counterparts;    /* (n) of this rank; counterparts[me] is itself */
     int *served, nserved; /* ranks of other nodes whose counterpart here is this rank, in order */
 
     /* In this node's shared memory: a slot of each rank for what it brings, an area for what all
@@ -65,6 +65,8 @@ struct ls__net {
 
     ls__transfer *transfers; /* (capacity) on their way */
     int ntransfers, capacity;
+
+    uint64_t meetings; /* the first rank has begun: calls of one node alone do not count */
 
     /* The tree over the ranks, cut into the nodes' partial sums; and uncut, for bf16, which is
      * rounded only at the root. */
@@ -124,10 +126,8 @@ ls_status ls__net_step(ls__net *net);
 
 /* Messages: started, and all of them waited for. The text of a failure names the peer. */
 ls_status ls__net_reserve(ls__net *net, int ntransfers); /* room for so many at once */
-ls_status ls__net_send(ls__net *net, ls__channel channel, int to, const void *data,
-                         size_t nbytes);
-ls_status ls__net_recv(ls__net *net, ls__channel channel, int from, void *data,
-                         size_t nbytes);
+ls_status ls__net_send(ls__net *net, ls__channel channel, int to, const void *data, size_t nbytes);
+ls_status ls__net_recv(ls__net *net, ls__channel channel, int from, void *data, size_t nbytes);
 ls_status ls__net_wait(ls__net *net);
 ls_status ls__net_wait_one(ls__net *net, int index); /* it stays in its place */
 /* Breaks the communicator and ends all messages, unless status is LS_OK. */

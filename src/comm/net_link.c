@@ -26,8 +26,7 @@ ls__patience ls__net_patience(const ls__net *net)
     int64_t timeout = net->whole->timeout_ns;
     ls__patience patience = { .deadline_ns = INT64_MAX, .ended = job_ended };
     patience.user = net->local->shm;
-    if (timeout != INT64_MAX)
-        patience.deadline_ns = ls__now_ns() + timeout + ls__net_grace_ns(net);
+    if (timeout != INT64_MAX) patience.deadline_ns = ls__now_ns() + timeout + ls__net_grace_ns(net);
     return patience;
 }
 
@@ -68,8 +67,7 @@ static ls_status start(ls__net *net, const ls__transfer *t)
     return status == LS_OK ? LS_OK : ls__net_about(net, status, t->peer);
 }
 
-ls_status ls__net_send(ls__net *net, ls__channel channel, int to, const void *data,
-                         size_t nbytes)
+ls_status ls__net_send(ls__net *net, ls__channel channel, int to, const void *data, size_t nbytes)
 {
     ls__transfer t = { to, channel, true, (void *)(uintptr_t)data, nbytes, NULL };
     return start(net, &t);

@@ -48,18 +48,17 @@ static ls_status start_frames(ls__net *net)
 static void say_failed(ls__net *net, const ls__call *call, ls_status status)
 {
     ls__meeting_frame *out = net->out;
-    out->head = (ls__frame_head) { .seq = net->local->seq,
+    out->head = (ls__frame_head) { .seq = ++net->meetings,
                                    .what = ls__call_what(call),
                                    .status = (int32_t)status };
     snprintf((char *)out->bytes, sizeof out->bytes, "%s", ls_error_text());
     ls__patience patience = { .deadline_ns = ls__now_ns() + ls__net_grace_ns(net) };
     int n = 0;
     for (int m = 0; m < net->n; m++)
-        if (m != net->me && ls__net_send(net, LS__CHANNEL_FRAME, ls__node_rank(net, m, 0),
-                                             out, LS__FRAME) == LS_OK)
+        if (m != net->me &&
+            ls__net_send(net, LS__CHANNEL_FRAME, ls__node_rank(net, m, 0), out, LS__FRAME) == LS_OK)
             n++;
-    for (int i = 0; i < n; i++)
-        (void)net->link->wait(net->link, &net->transfers[i], &patience);
+    for (int i = 0; i < n; i++) (void)net->link->wait(net->link, &net->transfers[i], &patience);
     ls_fail(status, "%s", (const char *)out->bytes);
 }
 
@@ -176,16 +175,16 @@ static ls_status fetch_rests(ls__net *net)
         memcpy(net->rests[m], frame->bytes, INLINED);
         net->theirs[m] = net->rests[m];
         LS_TRY(ls__net_recv(net, LS__CHANNEL_REST, ls__node_rank(net, m, 0),
-                              net->rests[m] + INLINED, (size_t)nbytes - INLINED));
+                            net->rests[m] + INLINED, (size_t)nbytes - INLINED));
     }
     return LS_OK;
 }
 
 static ls_status trade(ls__net *net, const ls__call *call, size_t nbytes)
 {
-    net->out->head = (ls__frame_head) { .seq = net->local->seq,
-                                          .what = ls__call_what(call),
-                                          .nbytes = (int64_t)nbytes };
+    net->out->head = (ls__frame_head) { .seq = ++net->meetings,
+                                        .what = ls__call_what(call),
+                                        .nbytes = (int64_t)nbytes };
     memcpy(net->out->bytes, net->brought, nbytes < INLINED ? nbytes : INLINED);
     LS_TRY(start_frames(net));
     LS_TRY(await_frames(net));
@@ -193,7 +192,7 @@ static ls_status trade(ls__net *net, const ls__call *call, size_t nbytes)
     for (int m = 0; m < net->n && nbytes > INLINED; m++)
         if (m != net->me)
             LS_TRY(ls__net_send(net, LS__CHANNEL_REST, ls__node_rank(net, m, 0),
-                                  net->brought + INLINED, nbytes - INLINED));
+                                net->brought + INLINED, nbytes - INLINED));
     LS_TRY(fetch_rests(net));
     LS_TRY(ls__net_wait(net));
     net->theirs[net->me] = net->brought;

@@ -32,7 +32,8 @@ typedef struct ls__kernels {
     void (*add_scaled)(float *dst, const float *a, float fa, const float *b, float fb,
                        size_t count);
     void (*scale)(float *dst, const float *src, float factor, size_t count);
-    double (*norm2)(const float *x, size_t count); /* sum of squares, over 32 lanes, then halves are added */
+    double (*norm2)(const float *x,
+                    size_t count); /* sum of squares, over 32 lanes, then halves are added */
 } ls__kernels;
 
 /* The best for this CPU; and the portable ones, which give the same bits. */

@@ -3,6 +3,8 @@
 
 #include <pthread.h>
 
+#include "comm/net.h"
+#include "helper_link.h"
 #include "testing.h"
 
 enum { RANKS_MAX = 64 };
@@ -13,6 +15,9 @@ struct ranks {
     ranks_options options;
     void (*body)(test_rank *t);
     test_rank each[RANKS_MAX];
+    ls__node_place places[RANKS_MAX];
+    ls__shm *shms[RANKS_MAX];
+    exchange_office *office;
 };
 
 void rank_failed(test_rank *t, const char *file, int line, const char *format, ...)
@@ -27,7 +32,7 @@ void rank_failed(test_rank *t, const char *file, int line, const char *format, .
         va_end(args);
     }
     pthread_mutex_unlock(&t->all->mutex);
-    if (t->shm) ls__shm_poison(t->shm, t->rank);
+    for (int m = 0; m < RANKS_MAX && t->all->shms[m]; m++) ls__shm_poison(t->all->shms[m], t->rank);
 }
 
 static void run_body(test_rank *t)
@@ -37,7 +42,16 @@ static void run_body(test_rank *t)
                                      .oversubscribed = true,
                                      .timeout_ms = t->all->options.timeout_ms,
                                      .arena = t->all->options.arena };
-    RANK_OK(t, ls__comm_shm_create(t->shm, &options, &t->comm));
+    ls__comm_nodes_options nodes = { .rank = t->rank,
+                                     .size = t->size,
+                                     .places = t->all->places,
+                                     .oversubscribed = true,
+                                     .timeout_ms = t->all->options.timeout_ms,
+                                     .arena = t->all->options.arena };
+    if (t->link)
+        RANK_OK(t, ls__comm_nodes_create(t->shm, t->link, &nodes, &t->comm));
+    else
+        RANK_OK(t, ls__comm_shm_create(t->shm, &options, &t->comm));
     t->all->body(t);
     ls__comm_destroy(t->comm);
 }
@@ -48,25 +62,57 @@ static void *thread_main(void *user)
     return NULL;
 }
 
+/* Places the ranks, with the memory of each machine. */
+static void place_ranks(ranks *all, int size)
+{
+    const int one[] = { size, 0 }, *nodes = all->options.nodes ? all->options.nodes : one;
+    int r = 0, n = 0;
+    while (nodes[n] > 0) n++;
+    for (int m = 0; m < n; m++) {
+        if (size > 1) assert_ok(ls__shm_create(nodes[m], &all->shms[m]));
+        for (int l = 0; l < nodes[m]; l++)
+            all->places[all->options.alternating ? l * n + m : r++] = (ls__node_place) { m, l };
+    }
+    if (n > 1) all->office = office_open(size);
+}
+
 void run_ranks(int size, const ranks_options *options, void (*body)(test_rank *t), void *user)
 {
     static ranks all; /* too large for a stack; one call at a time */
     pthread_t threads[RANKS_MAX];
-    ls__shm *shm = NULL;
     assert_true(size <= RANKS_MAX);
     memset(&all, 0, sizeof all);
     pthread_mutex_init(&all.mutex, NULL);
     all.body = body;
     if (options) all.options = *options;
     if (all.options.timeout_ms == 0) all.options.timeout_ms = 60000;
-    if (size > 1) assert_ok(ls__shm_create(size, &shm));
+    place_ranks(&all, size);
     for (int r = 0; r < size; r++) {
-        all.each[r] =
-            (test_rank) { .rank = r, .size = size, .shm = shm, .user = user, .all = &all };
+        all.each[r] = (test_rank) { .rank = r, .size = size, .user = user, .all = &all };
+        all.each[r].shm = all.shms[all.places[r].node];
+        if (all.office) all.each[r].link = office_link(all.office, r);
         assert_int_equal(pthread_create(&threads[r], NULL, thread_main, &all.each[r]), 0);
     }
     for (int r = 0; r < size; r++) pthread_join(threads[r], NULL);
-    ls__shm_destroy(shm);
+    for (int m = 0; m < RANKS_MAX && all.shms[m]; m++) ls__shm_destroy(all.shms[m]);
+    if (all.office) office_close(all.office);
     pthread_mutex_destroy(&all.mutex);
     if (all.failure[0]) fail_msg("%s", all.failure);
+}
+
+void run_ranks_on_nodes(const ranks_options *options, void (*body)(test_rank *t), void *user)
+{
+    static const struct {
+        int nodes[5];
+        bool alternating;
+    } layouts[] = { { { 1, 1 }, false }, { { 2, 1 }, false }, { { 1, 2, 1 }, false },
+                    { { 2, 2 }, true },  { { 2, 4 }, false }, { { 1, 1, 1, 1 }, false } };
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+        ranks_options some = options ? *options : (ranks_options) { 0 };
+        int size = 0;
+        for (int m = 0; layouts[i].nodes[m] > 0 && m < 4; m++) size += layouts[i].nodes[m];
+        some.nodes = layouts[i].nodes;
+        some.alternating = layouts[i].alternating;
+        run_ranks(size, &some, body, user);
+    }
 }

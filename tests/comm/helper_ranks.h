@@ -6,13 +6,15 @@
 
 #include <lockstep/comm.h>
 
+#include "comm/link.h"
 #include "comm/shm.h"
 
 typedef struct ranks ranks;
 typedef struct test_rank {
     int rank, size;
     ls_comm *comm;
-    ls__shm *shm; /* NULL for size 1 */
+    ls__shm *shm;   /* of its machine; NULL for size 1 */
+    ls__link *link; /* NULL: one machine */
     void *user;
     ranks *all;
 } test_rank;
@@ -20,6 +22,8 @@ typedef struct test_rank {
 typedef struct ranks_options {
     int timeout_ms; /* 0 = 60000 */
     size_t arena;
+    const int *nodes; /* ranks of each of several machines, ended by 0; NULL = one */
+    bool alternating; /* ranks go round the machines (then all have as many) */
 } ranks_options;
 
 /* Runs body on each rank and fails the test with the first failure of any. */
@@ -54,5 +58,8 @@ void rank_failed(test_rank *t, const char *file, int line, const char *format, .
             return;                                                                                \
         }                                                                                          \
     } while (0)
+
+/* The same on several machines of different sizes, with ranks counted in different ways. */
+void run_ranks_on_nodes(const ranks_options *options, void (*body)(test_rank *t), void *user);
 
 #endif

@@ -303,6 +303,8 @@ static void test_counts(void **state)
         run_ranks(sizes[i], &(ranks_options) { .arena = 1024 }, many_counts, NULL);
         if (sizes[i] < 4) run_ranks(sizes[i], NULL, many_counts, NULL);
     }
+    run_ranks_on_nodes(&(ranks_options) { .arena = 1024 }, many_counts, NULL);
+    run_ranks_on_nodes(NULL, many_counts, NULL);
 }
 
 static void test_types(void **state)
@@ -310,6 +312,7 @@ static void test_types(void **state)
     (void)state;
     for (int i = 0; i < NSIZES; i++)
         run_ranks(sizes[i], &(ranks_options) { .arena = 640 }, many_types, NULL);
+    run_ranks_on_nodes(&(ranks_options) { .arena = 640 }, many_types, NULL);
 }
 
 /* Calls of all kinds one after another without a pause, so that ranks run ahead of each other. */
@@ -351,6 +354,7 @@ static void test_mixed_calls(void **state)
     (void)state;
     for (int i = 0; i < NSIZES; i++)
         run_ranks(sizes[i], &(ranks_options) { .arena = 512 }, mixed_calls, NULL);
+    run_ranks_on_nodes(&(ranks_options) { .arena = 512 }, mixed_calls, NULL);
 }
 
 /* Several started, waited for in order, a plain call between. */
@@ -400,6 +404,7 @@ static void test_works(void **state)
         run_ranks(sizes[i], &(ranks_options) { .arena = 512 }, works, NULL);
         run_ranks(sizes[i], NULL, other_works, NULL);
     }
+    run_ranks_on_nodes(&(ranks_options) { .arena = 512 }, works, NULL);
 }
 
 /* Everybody sends to everybody, lower rank first, in all size classes. */
@@ -433,6 +438,7 @@ static void test_pairs(void **state)
     (void)state;
     for (int i = 1; i < NSIZES; i++)
         run_ranks(sizes[i], &(ranks_options) { .arena = 1000 }, pairs, NULL);
+    run_ranks_on_nodes(&(ranks_options) { .arena = 1000 }, pairs, NULL);
 }
 
 static void wrong_arguments(test_rank *t)

@@ -256,6 +256,7 @@ static void run_variant(const variant *v)
         j.parallel = n % 2 ? parallel_backwards : NULL;
         run_ranks(sizes[n], &(ranks_options) { .arena = 512 }, train, &j);
     }
+    run_ranks_on_nodes(&(ranks_options) { .arena = 512 }, train, &j);
 }
 
 static void run_leaves(bool absent, bool factors, bool norms, bool whole)
@@ -341,6 +342,7 @@ static void test_other_model(void **state)
 {
     (void)state;
     run_ranks(3, NULL, other_model, NULL);
+    run_ranks_on_nodes(NULL, other_model, NULL);
 }
 
 static void wrong_options(test_rank *t)
@@ -472,6 +474,7 @@ static void test_no_memory(void **state)
     (void)state;
     run_ranks(1, NULL, no_memory, NULL);
     run_ranks(2, NULL, no_memory, NULL);
+    run_ranks(2, &(ranks_options) { .nodes = (int[]) { 1, 1, 0 } }, no_memory, NULL);
 }
 
 int main(void)
