@@ -111,7 +111,10 @@ static ls_status publish(ls__local_root *root)
 {
     char key[300], value[ADDRESSES_MAX];
     agent_key(root, key);
-    own_addresses(root->port, value);
+    if (is_loopback(root->place.address)) /* so is every rank, and the port is open there alone */
+        snprintf(value, sizeof value, "%d 127.0.0.1", root->port);
+    else
+        own_addresses(root->port, value);
     return ls__agent_set(root->place.address, root->place.port, key, value,
                          root->launch.timeout_ms);
 }
