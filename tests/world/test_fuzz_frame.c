@@ -33,6 +33,13 @@ static void mutated_frames(void **state)
     add(&bytes, LS__FRAME_CANCEL, "", "", 0);
     add(&bytes, LS__FRAME_HELLO, "job", "secret", (int64_t)2 << 32 | 1);
     add(&bytes, LS__FRAME_PROGRESS, "", "step 3\x01\xff", 0);
+    char value[LS__END_FRAME_VALUE];
+    ls__frame ended;
+    ls__end end = { .kind = LS__END_LOST, .rank = 2, .pid = 77, .host = "b", .said = "so\nit was" };
+    ls__end_frame(&end, value, &ended);
+    assert_ok(ls__bytes_append_frame(&bytes, &ended));
+    ls__frame inner = { .type = LS__FRAME_GET, .key = "k", .key_nbytes = 1 };
+    assert_ok(ls__bytes_append_relay(&bytes, 3, &inner));
     fuzz_seed(bytes.data, bytes.end, 20000);
     ls__bytes_free(&bytes);
 }
