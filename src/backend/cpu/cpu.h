@@ -28,8 +28,8 @@
 #include "graph/ops.h"
 
 /* Compiles a function three times and picks one when the plugin is loaded. Bits do not depend on
- * which: sums keep a fixed number of partial sums, and products are not contracted (but in attention,
- * as in oneDNN's products: there machines with fused multiply-add have other bits). Not with Clang
+ * which: sums keep a fixed number of partial sums, and products are not contracted (but in attention
+ * and activations, as in products of matrices: machines with fused multiply-add have other bits). Not with Clang
  * 14, whose clones in several files do not link; there the loops are for the least instruction set.
  */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \

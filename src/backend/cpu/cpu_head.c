@@ -61,7 +61,7 @@ typedef struct head {
     bool biased;
     bool learned, sums; /* the weights, the bias have a gradient */
     /* [short rows][short piece] */
-    cpu_primitive scores[2][2], dweight[2][2], dweight_more[2][2], dx[2][2];
+    cpu_gemm scores[2][2], dweight[2][2], dweight_more[2][2], dx[2][2];
 } head;
 
 typedef struct head_step {
@@ -116,7 +116,7 @@ static void run_scores(const cpu_call *call)
     int count = 3;
     if (h->biased) pointers[count++] = floats_at(call, BIAS, from);
     pointers[count] = ls__cpu_at(call, PAD);
-    ls__cpu_primitive_run(&h->scores[s->tail][n < h->classes.piece], call, pointers);
+    ls__cpu_gemm_run(&h->scores[s->tail][n < h->classes.piece], call, pointers);
     partial *parts = (partial *)ls__cpu_at(call, PARTS) + call->task;
     for (int64_t r = 0; r < s->rows; r++) {
         const float *row = scores + r * h->stride;
@@ -218,11 +218,11 @@ static void run_gradient(const cpu_call *call)
     round_piece(call, scores, from, n);
     if (!h->learned) return;
     bool tail = n < h->classes.piece;
-    const cpu_primitive *p = s->first ? &h->dweight_more[s->tail][tail] : &h->dweight[0][tail];
+    const cpu_gemm *p = s->first ? &h->dweight_more[s->tail][tail] : &h->dweight[0][tail];
     void *grad = at(call, GRAD, from, h->half);
     void *pointers[] = { grad, at(call, X, s->first * h->inputs.all, h->half),
                          floats_at(call, DW, from * h->inputs.all), ls__cpu_at(call, PAD) };
-    ls__cpu_primitive_run(p, call, pointers);
+    ls__cpu_gemm_run(p, call, pointers);
     if (h->sums) add_columns(call, grad, from, n);
 }
 
@@ -235,7 +235,7 @@ static void run_dx(const cpu_call *call)
     void *pointers[] = { ls__cpu_at(call, GRAD), at(call, WEIGHT, from, h->half),
                          at(call, DX, s->first * h->inputs.all + from, h->half_dx),
                          ls__cpu_at(call, PAD) };
-    ls__cpu_primitive_run(&h->dx[s->tail][n < h->inputs.piece], call, pointers);
+    ls__cpu_gemm_run(&h->dx[s->tail][n < h->inputs.piece], call, pointers);
 }
 
 /* --- lowering --- */
@@ -244,10 +244,10 @@ static void release(head *h)
 {
     if (--h->users > 0) return;
     for (int i = 0; i < 4; i++) {
-        ls__cpu_primitive_free(&h->scores[i / 2][i % 2]);
-        ls__cpu_primitive_free(&h->dweight[i / 2][i % 2]);
-        ls__cpu_primitive_free(&h->dweight_more[i / 2][i % 2]);
-        ls__cpu_primitive_free(&h->dx[i / 2][i % 2]);
+        ls__cpu_gemm_free(&h->scores[i / 2][i % 2]);
+        ls__cpu_gemm_free(&h->dweight[i / 2][i % 2]);
+        ls__cpu_gemm_free(&h->dweight_more[i / 2][i % 2]);
+        ls__cpu_gemm_free(&h->dx[i / 2][i % 2]);
     }
     ls__free(h);
 }
@@ -276,7 +276,7 @@ static void cut_head(head *h, int64_t rows, int64_t classes, int64_t inputs)
 
 /* A product for whole and short blocks of rows, and for both sizes of pieces; rows and piece: the
  * fields of shape that are these. */
-static ls_status make_products(cpu_primitive out[2][2], gemm_shape *shape, const cut *all_rows,
+static ls_status make_products(cpu_gemm out[2][2], gemm_shape *shape, const cut *all_rows,
                                int64_t *rows, const cut *pieces, int64_t *piece)
 {
     int64_t row_sizes[] = { all_rows->piece, all_rows->all % all_rows->piece };
@@ -318,8 +318,8 @@ static size_t largest_scratchpad(const head *h)
 {
     size_t most = 0;
     for (int i = 0; i < 4; i++) {
-        const cpu_primitive *all[] = { &h->scores[i / 2][i % 2], &h->dweight[i / 2][i % 2],
-                                       &h->dweight_more[i / 2][i % 2], &h->dx[i / 2][i % 2] };
+        const cpu_gemm *all[] = { &h->scores[i / 2][i % 2], &h->dweight[i / 2][i % 2],
+                                  &h->dweight_more[i / 2][i % 2], &h->dx[i / 2][i % 2] };
         for (int k = 0; k < 4; k++)
             if (all[k]->scratchpad > most) most = all[k]->scratchpad;
     }

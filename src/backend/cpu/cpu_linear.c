@@ -5,8 +5,8 @@
 #include <string.h>
 
 typedef struct gemm {
-    cpu_primitive set[2]; /* for a tile, for the short one */
-    cpu_primitive add[2]; /* gradient of the weights: adds to the output */
+    cpu_gemm set[2]; /* for a tile, for the short one */
+    cpu_gemm add[2]; /* gradient of the weights: adds to the output */
     bool biased;
     bool half; /* the factors are bf16 */
     cpu_extent rows;
@@ -17,8 +17,8 @@ static void free_gemm(void *state)
 {
     gemm *g = state;
     for (int i = 0; i < 2; i++) {
-        ls__cpu_primitive_free(&g->set[i]);
-        ls__cpu_primitive_free(&g->add[i]);
+        ls__cpu_gemm_free(&g->set[i]);
+        ls__cpu_gemm_free(&g->add[i]);
     }
     ls__free(g);
 }
@@ -38,12 +38,12 @@ static size_t largest_scratchpad(const gemm *g)
 static void run_rows(const cpu_call *call)
 {
     const gemm *g = call->step->state;
-    const cpu_primitive *p = &g->set[call->tail];
+    const cpu_gemm *p = &g->set[call->tail];
     void *pointers[5] = { ls__cpu_at(call, 0), ls__cpu_at(call, 1), ls__cpu_at(call, 2) };
     int n = 3;
     if (g->biased) pointers[n++] = ls__cpu_at(call, 4);
     pointers[n] = ls__cpu_at(call, 3);
-    ls__cpu_primitive_run(p, call, pointers);
+    ls__cpu_gemm_run(p, call, pointers);
 }
 
 /* shape: all but m. out (rows, n) = the node's first input (rows, k) times its second. */
@@ -105,10 +105,10 @@ static void run_weight(const cpu_call *call)
 {
     const gemm *g = call->step->state;
     bool begins = call->lane_begins || !call->step->tiled;
-    const cpu_primitive *p = begins ? &g->set[call->tail] : &g->add[call->tail];
+    const cpu_gemm *p = begins ? &g->set[call->tail] : &g->add[call->tail];
     void *grad = ls__cpu_at(call, 0);
     void *pointers[] = { grad, ls__cpu_at(call, 1), ls__cpu_at(call, 2), ls__cpu_at(call, 3) };
-    ls__cpu_primitive_run(p, call, pointers);
+    ls__cpu_gemm_run(p, call, pointers);
     if (!g->biased) return;
     float *sums = ls__cpu_at(call, 4);
     if (begins) memset(sums, 0, (size_t)g->features * sizeof *sums);

@@ -8,7 +8,7 @@ enum { MOST_BLOCKS = 12, LEAST_BLOCK = 128 };
 
 /* The output is cut along one dimension; per element of it, an operand's pointer moves on. */
 typedef struct large {
-    cpu_primitive full, last;
+    cpu_gemm full, last;
     int64_t dim, block;
     size_t move[4]; /* bytes; of a, b, c and bias */
     bool biased;    /* the primitive adds a bias */
@@ -20,8 +20,8 @@ typedef struct large {
 static void free_large(void *state)
 {
     large *l = state;
-    ls__cpu_primitive_free(&l->full);
-    ls__cpu_primitive_free(&l->last);
+    ls__cpu_gemm_free(&l->full);
+    ls__cpu_gemm_free(&l->last);
     ls__free(l);
 }
 
@@ -47,7 +47,7 @@ static void run_large(const cpu_call *call)
         pointers[count] = (char *)ls__cpu_at(call, count) + (size_t)from * l->move[count];
     if (l->biased) pointers[count++] = (char *)ls__cpu_at(call, 4) + (size_t)from * l->move[3];
     pointers[count] = ls__cpu_at(call, 3);
-    ls__cpu_primitive_run(n == l->block ? &l->full : &l->last, call, pointers);
+    ls__cpu_gemm_run(n == l->block ? &l->full : &l->last, call, pointers);
     if (l->sums) sum_bias(call, l, from, n);
 }
 

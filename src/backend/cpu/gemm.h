@@ -1,8 +1,9 @@
-/* Matrix products as steps use them: oneDNN's matmul primitive for one thread. */
+/* Matrix products as steps use them, for one thread: oneDNN's matmul primitive, or our own. */
 #ifndef LS_BACKEND_CPU_GEMM_H
 #define LS_BACKEND_CPU_GEMM_H
 
 #include "backend/cpu/primitive.h"
+#include "backend/cpu/sgemm.h"
 
 /* c (m,n) = a (m,k) b (k,n) [+ bias (n)], rectified with relu; added to c with sum. */
 typedef struct gemm_shape {
@@ -13,8 +14,18 @@ typedef struct gemm_shape {
     bool half, half_c; /* a and b, and c, are bf16; sums are f32 */
 } gemm_shape;
 
+typedef struct cpu_gemm {
+    bool own; /* product, else primitive */
+    sgemm product;
+    cpu_primitive primitive;
+    size_t scratchpad; /* bytes */
+} cpu_gemm;
+
 /* Arguments: a, b, c, then bias. */
-ls_status ls__cpu_gemm_create(const gemm_shape *s, cpu_primitive *out);
+ls_status ls__cpu_gemm_create(const gemm_shape *s, cpu_gemm *out);
+void ls__cpu_gemm_free(cpu_gemm *g);
+/* pointers: a, b, c, bias if there is one, then the scratchpad. */
+void ls__cpu_gemm_run(const cpu_gemm *g, const cpu_call *call, void *const *pointers);
 
 /* Weights of a linear layer that are too large to be read once per tile, or to have a gradient per
  * lane (tile.c): such layers are whole steps over blocks of their output. */

@@ -1,8 +1,8 @@
 /* Exponentials and what is made of them, sixteen at a time: sigmoid, tanh, the normal distribution.
  *
  * Every function is within a few units of the last place over its whole range, both tails included,
- * and lets NaN through. Polynomials were fitted at Chebyshev nodes with 40 digits; products are not
- * contracted, so the constants are split where a rounded product would cost more than a bit. */
+ * and lets NaN through. Polynomials were fitted at Chebyshev nodes with 40 digits; products need
+ * not be contracted: the constants are split where a rounded product would cost more than a bit. */
 #ifndef LS_BACKEND_CPU_LANES_MATH_H
 #define LS_BACKEND_CPU_LANES_MATH_H
 
