@@ -219,7 +219,10 @@ void ls__job_request_end(ls__launcher_job *j, int number)
 void ls__job_guardian_died(ls__launcher_job *j)
 {
     ls__end end = { .kind = LS__END_STATUS, .rank = -1, .status = LS_ERR_PEER };
-    snprintf(end.said, sizeof end.said, "the process that was started as lockstep run was killed");
+    bool first = j->nodes && ls__nodes_decides(j);
+    snprintf(end.said, sizeof end.said,
+             "%s%s%sthe process that was started as lockstep run was killed",
+             first ? "the first node (host " : "", first ? j->plan->host : "", first ? "): " : "");
     j->orphaned = true;
     ls__job_ended_by(j, &end);
     ls__job_kill(j);

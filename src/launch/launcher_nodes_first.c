@@ -275,7 +275,7 @@ void ls__nodes_finish(ls__launcher_job *j)
     ls__nodes_job *n = j->nodes;
     ls__node_frame frame;
     if (!n || !n->hub) return;
-    if (n->started && !j->orphaned) {
+    if (n->started) {
         ls__node_end_frame(LS__NODE_FINISH, &j->end, j->end_host, 0, &frame);
         ls__hub_broadcast(n->hub, &frame);
     } else {

@@ -34,6 +34,7 @@ nodes() {
     wait $p1; c1=$?
     cp out0 out; cat err0 err1 >err
     [ "$c0 $c1" = "$want" ] || fail "lockstep run $*: exit codes $c0 $c1 (expected $want)"
+    for _ in $(seq 100); do [ "$(survivors)" -eq 0 ] && break; sleep 0.02; done # a launcher whose guardian was killed
     [ "$(survivors)" -eq 0 ] || fail "lockstep run $*: processes are left"
 }
 
@@ -94,6 +95,29 @@ run 69 --nnodes 2 --timeout 1s sh rank.sh
 has err "1 of 2 nodes came within 1 s (--timeout); missing: 1"
 run 69 --join 127.0.0.1:$port/x --timeout 1s sh rank.sh
 has err "could not be reached within 1 s"
+# Kubernetes' variables need no flags: PyTorchJob's, and those of TrainJob, which are flags
+kube() {
+    port=$((port + 1))
+    for i in 1 0; do
+        env KUBERNETES_SERVICE_HOST=10.0.0.1 MASTER_PORT=$port RANK=$i PET_MASTER_PORT=$port PET_NODE_RANK=$i "$@" "$lockstep" run --tee 3 --devices cpu:1 sh rank.sh >out$i 2>err$i &
+        eval "p$i=$!"
+    done
+    wait $p0 && wait $p1 || fail "Kubernetes: $*"
+    cp out0 out; cp err0 err
+    has out "rank 1 local 0/1 of 2 node 1/2"
+}
+kube WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 PET_NODE_RANK= PET_MASTER_PORT=
+has err "without a secret"
+kube PET_NNODES=2 PET_MASTER_ADDR=127.0.0.1
+if [ "${LS_LONG:-0}" = 1 ] && command -v mpirun >/dev/null; then
+    for expected in 0 6; do
+        ACT="[ \$RANK = 1 ] && exit $expected; [ $expected = 0 ] || sleep 20"
+        mpirun $([ "$(id -u)" = 0 ] && echo --allow-run-as-root) --oversubscribe -np 2 "$lockstep" run --tee 3 sh rank.sh >out 2>err
+        code=$?
+        [ $code -eq $expected ] || fail "mpirun: exit code $code (expected $expected)"
+        has out "rank 0 local 0/2 of 2 node 0/1"
+    done
+fi
 run 2 --nnodes 1:2 true
 has err "does not change while a job runs"
 run 2 --nnodes 2 --node-rank 2 true
