@@ -279,20 +279,25 @@ void ls__vendor_collective_destroy(cuda_collective *c)
 
 /* --- exchanges --- */
 
+static bool is_taken(int result)
+{
+    return result == NCCL_OK || result == NCCL_IN_PROGRESS;
+}
+
 /* A group is ended whatever came before, or NCCL stays in it. */
 static int move(cuda_collective *c, cudaStream_t stream, const cuda_transfer *sends, int nsends,
                 const cuda_transfer *receives, int nreceives)
 {
     int result = nccl.group_start();
-    if (result != NCCL_OK) return result;
-    for (int i = 0; i < nsends && result == NCCL_OK; i++)
+    if (!is_taken(result)) return result;
+    for (int i = 0; i < nsends && is_taken(result); i++)
         result =
             nccl.send(sends[i].data, sends[i].nbytes, NCCL_INT8, sends[i].peer, c->comm, stream);
-    for (int i = 0; i < nreceives && result == NCCL_OK; i++)
+    for (int i = 0; i < nreceives && is_taken(result); i++)
         result = nccl.recv(receives[i].data, receives[i].nbytes, NCCL_INT8, receives[i].peer,
                            c->comm, stream);
     int ended = nccl.group_end();
-    return result == NCCL_OK || result == NCCL_IN_PROGRESS ? ended : result;
+    return is_taken(result) ? ended : result;
 }
 
 static void tell_begun(cuda_collective *c)
