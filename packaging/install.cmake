@@ -1,11 +1,11 @@
 # make install: library, plugins, headers, command, pkg-config file, CMake package, man pages.
 include(CMakePackageConfigHelpers)
 
-# The command and the plugin find the library from where they lie, in any prefix.
+# The command and the plugins find the library from where they lie, in any prefix.
 file(RELATIVE_PATH LS_BIN_TO_LIB /prefix/${CMAKE_INSTALL_BINDIR} /prefix/${CMAKE_INSTALL_LIBDIR})
 
 install(TARGETS lockstep EXPORT lockstep-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-foreach(plugin lockstep_cpu lockstep_cuda lockstep_sim)
+foreach(plugin lockstep_cpu lockstep_cuda lockstep_sim lockstep_gloo lockstep_mpi)
     if(TARGET ${plugin})
         set_target_properties(${plugin} PROPERTIES INSTALL_RPATH "$ORIGIN/..")
         install(TARGETS ${plugin} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/lockstep)

@@ -1,5 +1,5 @@
-/* Finding a plugin's file. Whether it can be loaded is for who loads it to say; here the disk is
- * looked at, so that a supervisor can refuse devices that have no plugin without loading one. */
+/* Finding a plugin's file, and loading it. Finding looks at the disk only, so that a supervisor can
+ * refuse devices that have no plugin without loading one. */
 #include "base/plugin.h"
 
 #include <dlfcn.h>
@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/file.h"
+#include "base/log.h"
 
 #ifndef LS_PLUGIN_DIR
 #define LS_PLUGIN_DIR "/usr/lib/lockstep"
@@ -66,4 +68,23 @@ ls_status ls__plugin_find(const char *name, char path[LS_PATH_MAX])
     for (int i = 0; i < n; i++)
         if (ls__path_join(path, places[i], file) == LS_OK && ls__path_exists(path)) return LS_OK;
     return not_found(file, places, n);
+}
+
+ls_status ls__plugin_load(const char *name, const char *table, const char *needs, const void **out)
+{
+    char path[LS_PATH_MAX];
+    LS_TRY(ls__plugin_find(name, path));
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!handle)
+        return ls_fail(LS_ERR_CONFIG,
+                       "%s cannot be loaded: %s; install the libraries it needs (%s)", path,
+                       dlerror(), needs);
+    const char *const *begin = dlsym(handle, table);
+    if (!begin || !*begin || strcmp(*begin, name) != 0) {
+        dlclose(handle);
+        return ls_fail(LS_ERR_CONFIG, "%s is no plugin of this version of Lockstep", path);
+    }
+    ls__log(LS__LOG_DEBUG, "plugin %s from %s", name, path);
+    *out = begin;
+    return LS_OK;
 }

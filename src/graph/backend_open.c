@@ -4,12 +4,10 @@
  * oneDNN and OpenMP, and so that one binary runs where there is no GPU. */
 #include "graph/backend.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <string.h>
 
 #include "base/check.h"
-#include "base/log.h"
 #include "base/plugin.h"
 
 enum { MAX_OPEN = 4 };
@@ -22,26 +20,6 @@ static struct opened {
 static int nopened;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static ls_status load(const char *name, const ls__backend **out)
-{
-    char path[LS_PATH_MAX];
-    LS_TRY(ls__plugin_find(name, path));
-    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!handle)
-        return ls_fail(LS_ERR_CONFIG,
-                       "%s cannot be loaded: %s; install the libraries it needs (for the CPU: "
-                       "libdnnl2 and libgomp1; for GPUs: CUDA's cudart, cublasLt and cudnn)",
-                       path, dlerror());
-    const ls__backend *table = dlsym(handle, "ls__backend_table");
-    if (!table || !table->name || strcmp(table->name, name) != 0) {
-        dlclose(handle);
-        return ls_fail(LS_ERR_CONFIG, "%s is no plugin of this version of Lockstep", path);
-    }
-    ls__log(LS__LOG_DEBUG, "backend %s from %s", name, path);
-    *out = table;
-    return LS_OK;
-}
-
 static ls_status open_locked(const char *name, int threads, int device, const ls__backend **out)
 {
     struct opened *found = NULL;
@@ -50,7 +28,12 @@ static ls_status open_locked(const char *name, int threads, int device, const ls
     if (!found) {
         if (nopened == MAX_OPEN) return ls_fail(LS_ERR_INTERNAL, "too many backends");
         struct opened new = { .device = device };
-        LS_TRY(load(name, &new.table));
+        const void *table;
+        LS_TRY(ls__plugin_load(name, "ls__backend_table",
+                               "for the CPU: libdnnl2 and libgomp1; for GPUs: CUDA's cudart, "
+                               "cublasLt and cudnn",
+                               &table));
+        new.table = table;
         found = &opened[nopened];
         *found = new;
     }

@@ -1,0 +1,259 @@
+/* lockstep_mpi.so: links by the system's MPI.
+ *
+ * A channel is a tag on a communicator of our own, so MPI's rule that messages do not overtake gives
+ * the order. Started by mpirun or srun, MPI's ranks are ours; its memory, interconnects and options
+ * are the site's affair. Workload: a few messages at a time of up to gigabytes; long ones are cut,
+ * because MPI counts in int.
+ *
+ * MPI 3 cannot tell a live peer from a dead one: mpirun ends the job when a rank dies, and else the
+ * caller's patience ends the wait. MPI ends with the process, not with the link, because it cannot
+ * be started a second time. */
+#include <limits.h>
+#include <mpi.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "comm/link.h"
+
+enum {
+    PIECE = 32 << 20, /* bytes of a message that go as one of MPI's */
+    SPINS = 2000,     /* polls before the CPU is given to others */
+    YIELDS = 2000,    /* of those before it sleeps in between */
+    LOOK_EVERY = 64,  /* polls between looks at the clock and at the caller's end */
+    CANCEL_MS = 200,
+};
+
+static const int64_t nap_ns = 50000;
+
+typedef struct message {
+    struct message *next, *before;
+    int n;
+    bool sends;
+    MPI_Request requests[];
+} message;
+
+typedef struct mpi_link {
+    ls__link base;
+    MPI_Comm comm;
+    message *messages;
+    bool aborted;
+} mpi_link;
+
+/* Whether MPI is ours to end, and may be: all links were destroyed whole. */
+static struct {
+    bool ours, broken;
+    int links;
+} state;
+
+static mpi_link *of(ls__link *link)
+{
+    return (mpi_link *)link;
+}
+
+static ls_status failed(int code, const char *what)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length;
+    MPI_Error_string(code, text, &length);
+    return ls_fail(LS_ERR_PEER, "MPI's %s: %s", what, text);
+}
+
+#define TRY_MPI(call, what)                                                                        \
+    do {                                                                                           \
+        int code = (call);                                                                         \
+        if (code != MPI_SUCCESS) return failed(code, what);                                        \
+    } while (0)
+
+/* --- messages --- */
+
+static void forget(mpi_link *link, message *m)
+{
+    if (m->before)
+        m->before->next = m->next;
+    else
+        link->messages = m->next;
+    if (m->next) m->next->before = m->before;
+    ls__free(m);
+}
+
+static message *new_message(mpi_link *link, const ls__transfer *t)
+{
+    size_t pieces = t->nbytes ? (t->nbytes + PIECE - 1) / PIECE : 1;
+    if (pieces > INT_MAX) {
+        ls_fail(LS_ERR_ARG, "a message of %zu bytes", t->nbytes);
+        return NULL;
+    }
+    message *m = ls__alloc(1, sizeof *m + pieces * sizeof m->requests[0]);
+    if (!m) return NULL;
+    for (size_t i = 0; i < pieces; i++) m->requests[i] = MPI_REQUEST_NULL;
+    m->n = (int)pieces;
+    m->sends = t->sends;
+    m->next = link->messages;
+    if (m->next) m->next->before = m;
+    link->messages = m;
+    return m;
+}
+
+static ls_status link_start(ls__link *link, ls__transfer *t)
+{
+    MPI_Comm comm = of(link)->comm;
+    if (of(link)->aborted) return ls_fail(LS_ERR_PEER, "the link was aborted");
+    message *m = new_message(of(link), t);
+    if (!m) return t->nbytes / PIECE > INT_MAX ? LS_ERR_ARG : LS_ERR_MEMORY;
+    t->engine = m;
+    for (int i = 0; i < m->n; i++) {
+        size_t done = (size_t)i * PIECE, left = t->nbytes - done;
+        char *data = t->nbytes ? (char *)t->data + done : NULL;
+        int count = left < PIECE ? (int)left : PIECE, tag = (int)t->channel;
+        if (t->sends)
+            TRY_MPI(MPI_Isend(data, count, MPI_BYTE, t->peer, tag, comm, &m->requests[i]), "send");
+        else
+            TRY_MPI(MPI_Irecv(data, count, MPI_BYTE, t->peer, tag, comm, &m->requests[i]),
+                    "receive");
+    }
+    return LS_OK;
+}
+
+static ls_status look(const ls__patience *patience)
+{
+    if (patience->ended && patience->ended(patience->user))
+        return ls_fail(LS_ERR_PEER, "the job is being ended");
+    if (patience->deadline_ns != INT64_MAX && ls__now_ns() >= patience->deadline_ns)
+        return ls_fail(LS_ERR_TIMEOUT, "no bytes came or went in time");
+    return LS_OK;
+}
+
+/* Between two polls; the more, the longer. */
+static void pause_after(int64_t polls)
+{
+    if (polls < SPINS) return;
+    if (polls < SPINS + YIELDS) {
+        sched_yield();
+        return;
+    }
+    const struct timespec nap = { .tv_nsec = nap_ns };
+    nanosleep(&nap, NULL);
+}
+
+static ls_status link_wait(ls__link *link, ls__transfer *t, const ls__patience *patience)
+{
+    message *m = t->engine;
+    for (int64_t polls = 1;; polls++) {
+        int done = 0;
+        TRY_MPI(MPI_Testall(m->n, m->requests, &done, MPI_STATUSES_IGNORE),
+                m->sends ? "send" : "receive");
+        if (done) break;
+        if (polls % LOOK_EVERY == 0 || polls > SPINS) LS_TRY(look(patience));
+        pause_after(polls);
+    }
+    t->engine = NULL;
+    forget(of(link), m);
+    return LS_OK;
+}
+
+/* --- ends --- */
+
+/* Receives that have not begun are taken back. What has begun ends with MPI, which is not called
+ * again: MPI has no way to stop it, and its memory is written by nobody but us and our peers. */
+static void cancel(message *m)
+{
+    int64_t deadline = ls__now_ns() + INT64_C(1000000) * CANCEL_MS;
+    for (int i = 0; i < m->n; i++)
+        if (!m->sends && m->requests[i] != MPI_REQUEST_NULL) MPI_Cancel(&m->requests[i]);
+    for (int done = 0; !done && !m->sends && ls__now_ns() < deadline;)
+        if (MPI_Testall(m->n, m->requests, &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS) return;
+}
+
+static void link_abort(ls__link *base)
+{
+    mpi_link *link = of(base);
+    while (link->messages) {
+        cancel(link->messages);
+        forget(link, link->messages);
+    }
+    link->aborted = true;
+    state.broken = true;
+}
+
+/* Runs at the process's end. Not after an abort: it would wait for peers that are gone. */
+static void finalize(void)
+{
+    int over = 0;
+    if (state.links || state.broken) return;
+    if (MPI_Finalized(&over) == MPI_SUCCESS && !over) MPI_Finalize();
+}
+
+static void link_destroy(ls__link *base)
+{
+    int over = 0;
+    mpi_link *link = of(base);
+    if (!link) return;
+    if (link->messages) link_abort(base);
+    if (!link->aborted && MPI_Finalized(&over) == MPI_SUCCESS && !over) MPI_Comm_free(&link->comm);
+    state.links--;
+    ls__free(link);
+}
+
+/* --- opening --- */
+
+static ls_status init(void)
+{
+    int there = 0, over = 0, level;
+    sigset_t all, before;
+    TRY_MPI(MPI_Finalized(&over), "state");
+    if (over) return ls_fail(LS_ERR_UNSUPPORTED, "this process has ended MPI already");
+    TRY_MPI(MPI_Initialized(&there), "state");
+    if (there) return LS_OK;
+    /* Signals are for the program's own threads: MPI's block them. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code != MPI_SUCCESS) return ls_fail(LS_ERR_PEER, "MPI cannot be started (error %d)", code);
+    state.ours = true;
+    atexit(finalize);
+    return LS_OK;
+}
+
+/* MPI's ranks must be ours. */
+static ls_status compare(const ls__link_options *o)
+{
+    int rank, size;
+    TRY_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "rank");
+    TRY_MPI(MPI_Comm_size(MPI_COMM_WORLD, &size), "size");
+    if (rank == o->rank && size == o->size) return LS_OK;
+    return ls_fail(LS_ERR_CONFIG,
+                   "this is rank %d of %d, but MPI calls it rank %d of %d; start the ranks by the "
+                   "mpirun of the MPI that Lockstep was built with (or srun --mpi=pmix), or use "
+                   "--comm gloo",
+                   o->rank, o->size, rank, size);
+}
+
+static ls_status link_open(const ls__link_options *options, ls__link **out)
+{
+    *out = NULL;
+    LS_TRY(init());
+    LS_TRY(compare(options));
+    mpi_link *link = ls__alloc(1, sizeof *link);
+    if (!link) return LS_ERR_MEMORY;
+    int code = MPI_Comm_dup(MPI_COMM_WORLD, &link->comm);
+    if (code != MPI_SUCCESS) {
+        ls__free(link);
+        return failed(code, "communicator");
+    }
+    MPI_Comm_set_errhandler(link->comm, MPI_ERRORS_RETURN);
+    link->base = (ls__link) { link_start, link_wait, link_abort, link_destroy };
+    state.links++;
+    *out = &link->base;
+    return LS_OK;
+}
+
+/* The type has taken the name, so the symbol is given it by hand. */
+extern const ls__link_table table __asm__("ls__link_table");
+const ls__link_table table = { "mpi", link_open };
