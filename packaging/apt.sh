@@ -3,6 +3,8 @@
 
 # What building and running needs, and why (the README's table says the same).
 LS_BUILD_PACKAGES="gcc g++ libc6-dev cmake ninja-build pkg-config libdnnl-dev libhwloc-dev libdw-dev libjansson-dev libxxhash-dev nettle-dev zlib1g-dev libpcre2-dev libpng-dev libjpeg62-turbo-dev scdoc"
+# Several machines: optional, each for one of --comm's engines.
+LS_ENGINE_PACKAGES="libgloo-dev libopenmpi-dev openmpi-bin"
 LS_DATA_PACKAGES="dataset-fashion-mnist bible-kjv"
 LS_TEST_PACKAGES="libcmocka-dev libc6-dbg clang libomp-dev libclang-rt-14-dev python3-numpy python3-torch git procps"
 # For ./check --long: other launchers, and pip.
