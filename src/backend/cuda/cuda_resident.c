@@ -224,6 +224,10 @@ static ls_status build(ls__resident *r, const ls__resident_options *o)
     memcpy(r->ranges, o->ranges, (size_t)o->nranges * sizeof *r->ranges);
     if (o->nstates > CUDA_STATES_MAX || o->micro_batches > CUDA_LEAVES_MAX)
         return ls_fail(LS_ERR_ARG, "%d states, %d micro-batches", o->nstates, o->micro_batches);
+    for (int i = 0; i < o->nsegments; i++) /* kernels read four neighbours at once */
+        if (o->segments[i].offset % 4 != 0)
+            return ls_fail(LS_ERR_ARG, "segment %d begins at element %lld, no multiple of 4", i,
+                           (long long)o->segments[i].offset);
     LS_TRY(find_slices(r, o));
     LS_TRY(make_streams(r));
     LS_TRY(take_space(r));
