@@ -296,7 +296,7 @@ static void accept_all(ls__server *server, const ls__listener *listener)
         int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0 && errno == EINTR) continue;
         if (fd < 0) return;
-        ls__connection *l;
+        ls__connection *l = NULL;
         if (connection_add(server, fd, -1, &l) != LS_OK) continue;
         l->from = listener;
         evict_strangers(server);
