@@ -83,6 +83,9 @@ const ls__option_row ls__option_table[] = {
     { "threads-per-device", LAUNCH, INT, .min = 1, .max = 4096,
       .help = "threads of each CPU device (default 1; cores divided by devices when more than 8 "
               "are usable)" },
+    { "comm", LAUNCH, CHOICE, .placeholder = "auto|shm|gloo|mpi", .fallback = "auto",
+      .help = "what moves bytes between machines; auto: MPI when it started the ranks, else Gloo; on "
+              "one machine it is shared memory" },
     { "timeout", LAUNCH, TIME, .min = 0, .above_min = true, .max = 1e9, .fallback = "5min",
       .help = "longest wait of one rank for another" },
     { "grace-period", LAUNCH, TIME, .min = 0, .max = 1e9, .fallback = "25s",

@@ -212,6 +212,11 @@ void ls__run_begin(ls_run *run)
     status = load_or_init(run);
     if (status != LS_OK) ls__run_fail(run, status);
     if (!ls__run_meet(run)) return;
+    status = ls__exchange_spread(run->space->exchange, run->resumed ? -1 : 0);
+    if (status != LS_OK) {
+        ls__run_fail_shared(run, status);
+        return;
+    }
     run->loaded = true;
     ls__space_copy_out(run->space);
     if (is_finished(run)) {

@@ -121,10 +121,15 @@ static ls_status connect_store(ls_world *world, int socket_fd)
 static ls_status create_comm(ls_world *world)
 {
     const ls__launch *launch = &world->launch;
+    const char *engine = "auto";
     if (world->bare) return LS_OK;
-    if (world->nodes->count > 1)
-        return ls_fail(LS_ERR_UNSUPPORTED, "%d machines: no communicator connects them",
-                       world->nodes->count);
+    ls__options_string(world->options, "comm", &engine);
+    if (world->nodes->count > 1) return ls__connect_nodes(world, engine);
+    if (strcmp(engine, "auto") != 0 && strcmp(engine, "shm") != 0)
+        return ls_fail(LS_ERR_CONFIG,
+                       "--comm %s: all ranks are on one machine, where they exchange through shared "
+                       "memory; leave it out",
+                       engine);
     return ls__comm_shm_create(world->shm,
                                &(ls__comm_shm_options) { .rank = world->rank,
                                                          .size = world->size,
@@ -278,6 +283,7 @@ static ls_status read_request(ls_world *world, int *argc, char ***argv, ls__plac
     world->size = place->size;
     world->local_rank = place->local_rank;
     world->local_size = place->local_size;
+    snprintf(world->address, sizeof world->address, "%s", place->address);
     world->restarts = place->restarts;
     memcpy(world->restart_folder, place->folder, sizeof world->restart_folder);
     set_log(world);

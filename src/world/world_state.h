@@ -24,6 +24,7 @@ struct ls_world {
     ls__nodes *nodes;
     ls__started_by by;
     bool bare; /* tests: no communicator */
+    char address[256]; /* of rank 0's machine; "" = not told */
     ls_world_options program;
     ls__options *options;
     ls__launch launch;
@@ -62,6 +63,9 @@ ls_status ls__world_set_nodes(ls_world *world, ls__nodes *nodes);
 /* Of ranks that others started: waits until all have come, and learns who is where. root_rank: the rank
  * that serves this one's machine. */
 ls_status ls__come_together(ls_world *world, int root_rank);
+
+/* [all] The communicator of ranks on several machines, by the engine named or "auto". */
+ls_status ls__connect_nodes(ls_world *world, const char *engine);
 
 /* Makes ready what a signal handler may have to write. */
 void ls__world_prepare_last_words(ls_world *world);
