@@ -35,6 +35,7 @@ typedef struct ls__transfer {
     void *data; /* (nbytes) */
     size_t nbytes;
     void *engine; /* the engine's own */
+    bool done;    /* the caller's: it was waited for with success, and is not again */
 } ls__transfer;
 
 /* How long a wait may last. */

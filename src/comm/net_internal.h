@@ -130,6 +130,8 @@ ls_status ls__net_send(ls__net *net, ls__channel channel, int to, const void *da
 ls_status ls__net_recv(ls__net *net, ls__channel channel, int from, void *data, size_t nbytes);
 ls_status ls__net_wait(ls__net *net);
 ls_status ls__net_wait_one(ls__net *net, int index); /* it stays in its place */
+/* With the engine's text, which does not name the peer. */
+ls_status ls__net_wait_until(ls__net *net, int index, const ls__patience *patience);
 /* Breaks the communicator and ends all messages, unless status is LS_OK. */
 ls_status ls__net_failed(ls__net *net, ls_status status);
 /* Until now + timeout + grace: a node that names the odd rank by itself shall have the time to. */

@@ -69,13 +69,13 @@ static ls_status start(ls__net *net, const ls__transfer *t)
 
 ls_status ls__net_send(ls__net *net, ls__channel channel, int to, const void *data, size_t nbytes)
 {
-    ls__transfer t = { to, channel, true, (void *)(uintptr_t)data, nbytes, NULL };
+    ls__transfer t = { to, channel, true, (void *)(uintptr_t)data, nbytes, NULL, false };
     return start(net, &t);
 }
 
 ls_status ls__net_recv(ls__net *net, ls__channel channel, int from, void *data, size_t nbytes)
 {
-    ls__transfer t = { from, channel, false, data, nbytes, NULL };
+    ls__transfer t = { from, channel, false, data, nbytes, NULL, false };
     return start(net, &t);
 }
 
@@ -88,12 +88,20 @@ ls_status ls__net_failed(ls__net *net, ls_status status)
     return status;
 }
 
-ls_status ls__net_wait_one(ls__net *net, int index)
+ls_status ls__net_wait_until(ls__net *net, int index, const ls__patience *patience)
 {
     ls__transfer *t = &net->transfers[index];
+    if (t->done) return LS_OK;
+    ls_status status = net->link->wait(net->link, t, patience);
+    t->done = status == LS_OK;
+    return status;
+}
+
+ls_status ls__net_wait_one(ls__net *net, int index)
+{
     ls__patience patience = ls__net_patience(net);
-    ls_status status = net->link->wait(net->link, t, &patience);
-    return status == LS_OK ? LS_OK : ls__net_about(net, status, t->peer);
+    ls_status status = ls__net_wait_until(net, index, &patience);
+    return status == LS_OK ? LS_OK : ls__net_about(net, status, net->transfers[index].peer);
 }
 
 ls_status ls__net_wait(ls__net *net)

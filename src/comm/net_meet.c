@@ -58,7 +58,7 @@ static void say_failed(ls__net *net, const ls__call *call, ls_status status)
         if (m != net->me &&
             ls__net_send(net, LS__CHANNEL_FRAME, ls__node_rank(net, m, 0), out, LS__FRAME) == LS_OK)
             n++;
-    for (int i = 0; i < n; i++) (void)net->link->wait(net->link, &net->transfers[i], &patience);
+    for (int i = 0; i < n; i++) (void)ls__net_wait_until(net, i, &patience);
     ls_fail(status, "%s", (const char *)out->bytes);
 }
 
@@ -96,7 +96,7 @@ static ls_status report_silent(ls__net *net)
     for (int i = 0; i < net->ntransfers; i++) {
         ls__transfer *t = &net->transfers[i];
         if (t->sends || t->channel != LS__CHANNEL_FRAME) continue;
-        bool there = net->link->wait(net->link, t, &none) == LS_OK;
+        bool there = ls__net_wait_until(net, i, &none) == LS_OK;
         set_node(net, each, ls__place(net, t->peer)->node, there ? &own : &silent);
     }
     ls_status status = report(net, each, LS_ERR_TIMEOUT);
@@ -134,7 +134,7 @@ static ls_status await_frames(ls__net *net)
     for (int i = 0; i < net->ntransfers; i++) {
         ls__transfer *t = &net->transfers[i];
         if (t->sends) continue;
-        ls_status status = net->link->wait(net->link, t, &patience);
+        ls_status status = ls__net_wait_until(net, i, &patience);
         if (status == LS_ERR_TIMEOUT) return report_silent(net);
         if (status != LS_OK) return ls__net_about(net, status, t->peer);
     }

@@ -61,14 +61,14 @@ static ls_status connect_by(ls_world *world, const char *engine)
         places[r] = (ls__node_place) { nodes->node_of[r], nodes->local_of[r] };
     ls_status status = ls__link_open(engine, &options, &link);
     if (status == LS_OK)
-        status = ls__comm_nodes_create(
-            world->shm, link,
-            &(ls__comm_nodes_options) { .rank = world->rank,
-                                        .size = world->size,
-                                        .places = places,
-                                        .timeout_ms = launch->timeout_ms,
-                                        .oversubscribed = launch->crowded },
-            &world->comm);
+        status =
+            ls__comm_nodes_create(world->shm, link,
+                                  &(ls__comm_nodes_options) { .rank = world->rank,
+                                                              .size = world->size,
+                                                              .places = places,
+                                                              .timeout_ms = launch->timeout_ms,
+                                                              .oversubscribed = launch->crowded },
+                                  &world->comm);
     ls__free(places);
     return status;
 }
