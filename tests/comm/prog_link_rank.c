@@ -89,7 +89,7 @@ static ls_status wait_within(ls__link *link, ls__transfer *t, int ms)
 static void start(ls__link *link, ls__transfer *t, int peer, ls__channel channel, bool sends,
                   void *data, size_t nbytes)
 {
-    *t = (ls__transfer) { peer, channel, sends, data, nbytes, NULL };
+    *t = (ls__transfer) { peer, channel, sends, data, nbytes, NULL, false };
     CHECK(link->start(link, t) == LS_OK);
 }
 
@@ -206,7 +206,7 @@ static void lose_peer(ls__link *link, bool sends, size_t nbytes)
     double before = ls__now();
     CHECK(wait_within(link, &t, 15000) == LS_ERR_PEER);
     CHECK(ls__now() - before < 5);
-    next = (ls__transfer) { 1, LS__CHANNEL_FRAME, true, data, 1, NULL };
+    next = (ls__transfer) { 1, LS__CHANNEL_FRAME, true, data, 1, NULL, false };
     CHECK(link->start(link, &next) == LS_ERR_PEER);
     link->abort(link);
     ls__free(data);
