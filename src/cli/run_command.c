@@ -1,6 +1,7 @@
 /* lockstep run: any program, one process per device. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -29,6 +30,17 @@ static int show(const ls__options *o, const ls__launcher_plan *plan)
     return status == LS_OK ? 0 : fail(o, status, ls__exit_code(status));
 }
 
+/* Others can read a command line: the secret of --join HOST:PORT/SECRET is taken out of ours, once it has
+ * been read. */
+static void hide_secret(char **argv, char *const *program)
+{
+    for (char **word = argv + 1; word < program; word++) {
+        bool joins = strncmp(*word, "--join=", 7) == 0 || strcmp(word[-1], "--join") == 0;
+        char *slash = joins ? strchr(*word, '/') : NULL;
+        if (slash) memset(slash + 1, '*', strlen(slash + 1));
+    }
+}
+
 int ls_cli_run_program(int argc, char **argv)
 {
     ls__launcher_flags flags;
@@ -43,6 +55,7 @@ int ls_cli_run_program(int argc, char **argv)
         .flags = flags.table,
     };
     ls_check(ls__launcher_split(argc, argv, &flags, &words));
+    hide_secret(argv, words.program);
     ls__options *o = ls_cli_options(&words.nline, &words.line, &program, ls__launcher_shared_flags);
     if (flags.slurm_script) {
         ls_status written = ls__slurm_script(&flags, &words);

@@ -94,6 +94,13 @@ double ls__hub_due(const ls__hub *hub)
 {
     return hub->check_at;
 }
+void ls__hub_interface(const ls__hub *hub, char out[32])
+{
+    out[0] = '\0';
+    for (int i = 0; i < hub->options.launchers && !out[0]; i++)
+        if (hub->slots[i].visitor)
+            ls__address_interface((const struct sockaddr *)&hub->slots[i].visitor->local, out);
+}
 int ls__hub_launchers(const ls__hub *hub)
 {
     return hub->options.launchers;

@@ -34,6 +34,8 @@ int ls__hub_fd(const ls__hub *hub); /* readable when there is work */
 void ls__hub_serve(ls__hub *hub);   /* also when due */
 double ls__hub_due(const ls__hub *hub);
 
+/* The interface by which others reach this one; "" = they are on this machine. */
+void ls__hub_interface(const ls__hub *hub, char out[32]);
 int ls__hub_launchers(const ls__hub *hub);
 /* Launchers that are there; all of them: the job can start. */
 int ls__hub_here(const ls__hub *hub);

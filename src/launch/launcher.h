@@ -84,8 +84,9 @@ typedef struct ls__nodes_plan {
                  1];   /* no secret: names of the others, "#" = number; "" = near */
     int pattern_first; /* the number of node 1 in it */
     char machine[LS__NODE_NAME_MAX + 1];
-    char found[160];               /* who said so: "--nnodes 2", "SLURM step 7.0" */
-    double timeout;                /* seconds for all to come; -1 = none */
+    char interface[32]; /* that other nodes are reached by, once they have met; "" = none */
+    char found[160];    /* who said so: "--nnodes 2", "SLURM step 7.0" */
+    double timeout;     /* seconds for all to come; -1 = none */
     const struct ls__hosts *hosts; /* that agents start launchers on; NULL = none */
     char agent[1024];
 } ls__nodes_plan;

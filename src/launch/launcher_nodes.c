@@ -197,6 +197,7 @@ static ls_status start_first(ls__launcher_job *j)
     }
     n->ntracebacks = 0;
     n->started = true;
+    ls__hub_interface(n->hub, plan->nodes.interface);
     secret_of_ranks(j, &plan->place);
     j->port = plan->place.port;
     return LS_OK;
@@ -208,6 +209,7 @@ ls_status ls__nodes_start(ls__launcher_job *j)
     if (j->nodes->hub) return start_first(j);
     plan->place = *ls__spoke_place(j->nodes->spoke);
     j->nodes->placed = false;
+    ls__spoke_interface(j->nodes->spoke, plan->nodes.interface);
     secret_of_ranks(j, &plan->place);
     /* As it was called here, if by a name: "job-node-0-0.job" says more than a number. */
     if (plan->nodes.launchers > 0)

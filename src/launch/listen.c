@@ -122,6 +122,17 @@ static bool same_network(const struct sockaddr *a, const struct sockaddr *b,
     return (x.s_addr & bits) == (y.s_addr & bits);
 }
 
+void ls__address_interface(const struct sockaddr *a, char out[32])
+{
+    struct ifaddrs *list = NULL;
+    out[0] = '\0';
+    if (ls__address_is_loopback(a) || getifaddrs(&list) != 0) return;
+    for (const struct ifaddrs *i = list; i && !out[0]; i = i->ifa_next)
+        if (i->ifa_addr && ls__address_equal(i->ifa_addr, a) && !(i->ifa_flags & IFF_LOOPBACK))
+            snprintf(out, 32, "%s", i->ifa_name);
+    freeifaddrs(list);
+}
+
 bool ls__address_is_near(const struct sockaddr *peer)
 {
     struct ifaddrs *list = NULL;

@@ -38,6 +38,8 @@ void ls__address_text(const struct sockaddr *address, char out[LS__ADDRESS_TEXT]
 /* Whether two are the same host, mapped or not. */
 bool ls__address_equal(const struct sockaddr *a, const struct sockaddr *b);
 bool ls__address_is_loopback(const struct sockaddr *a);
+/* The interface that has an address; "" = none, or only this machine uses it. */
+void ls__address_interface(const struct sockaddr *a, char out[32]);
 /* Whether it is in a network that this machine is in. */
 bool ls__address_is_near(const struct sockaddr *peer);
 /* An address of this machine that others may reach: of the first interface that is up and leads out. */

@@ -175,6 +175,9 @@ static ls_status set_all(ls__rank_variables *v, const ls__launcher_plan *plan,
     LS_TRY(set_elastic(v, plan, start, rank));
     LS_TRY(set_channels(v, start->folder, plan->place.first_rank, rank));
     LS_TRY(set_unless_there(v, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"));
+    /* Gloo would take the address of the host's name, which is often one of this machine only. */
+    if (plan->nodes.interface[0])
+        LS_TRY(set_unless_there(v, "GLOO_SOCKET_IFNAME", plan->nodes.interface));
     LS_TRY(set_unless_there(v, "PYTHONUNBUFFERED", "1"));
     int cpus = CPU_COUNT(&plan->places[rank].cpus), threads = plan->devices.threads;
     if (plan->places[rank].bound && !plan->threads_said && cpus < threads) threads = cpus;

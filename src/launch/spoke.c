@@ -277,6 +277,15 @@ int64_t ls__spoke_time(const ls__spoke *s, int64_t ns)
 {
     return ns + s->offset_ns;
 }
+void ls__spoke_interface(const ls__spoke *s, char out[32])
+{
+    struct sockaddr_storage local;
+    socklen_t size = sizeof local;
+    out[0] = '\0';
+    if (s->link.fd >= 0 && getsockname(s->link.fd, (struct sockaddr *)&local, &size) == 0)
+        ls__address_interface((struct sockaddr *)&local, out);
+}
+
 double ls__spoke_uncertainty(const ls__spoke *s)
 {
     return s->trip_ns < 0 ? -1 : (double)s->trip_ns / 2e9;

@@ -41,6 +41,9 @@ int64_t ls__spoke_time(const ls__spoke *spoke, int64_t ns);
 /* Half of the shortest round trip: what the clocks are known to. Negative = not measured. */
 double ls__spoke_uncertainty(const ls__spoke *spoke);
 
+/* The interface by which the first node is reached; "" = it is this machine. */
+void ls__spoke_interface(const ls__spoke *spoke, char out[32]);
+
 void ls__spoke_send(ls__spoke *spoke, const ls__node_frame *frame);
 /* Bytes that wait to be sent. */
 size_t ls__spoke_waiting(const ls__spoke *spoke);

@@ -13,7 +13,7 @@ mark=netns-$$
 first=$(netns_address 0)
 
 cat >rank.sh <<'END'
-echo "rank $RANK node $GROUP_RANK/$GROUP_WORLD_SIZE master $MASTER_ADDR restart $TORCHELASTIC_RESTART_COUNT"
+echo "rank $RANK node $GROUP_RANK/$GROUP_WORLD_SIZE master $MASTER_ADDR restart $TORCHELASTIC_RESTART_COUNT by $GLOO_SOCKET_IFNAME"
 eval "${ACT:-:}"
 END
 
@@ -51,8 +51,8 @@ ACT=: ; export ACT
 for i in 2 1 0; do launch $i --tee 3 sh rank.sh; done
 for i in 0 1 2; do ended $i 0; done
 cp out0 out
-has out0 "rank 0 node 0/3 master $first"
-has out0 "rank 5 node 2/3 master $first"
+has out0 "rank 0 node 0/3 master $first restart 0 by eth0"
+has out0 "rank 5 node 2/3 master $first restart 0 by eth0"
 
 case="a rank dies"
 nodes=2
