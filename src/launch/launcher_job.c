@@ -84,6 +84,7 @@ void ls__job_take_signal(ls__launcher_job *j, int number)
         ls__crew_signal(&j->crew, number);
         break;
     case SIGCHLD:
+        if (j->owed.count > 0) ls__stack_release(&j->owed);
         ls__crew_reap(&j->crew);
         break;
     default:

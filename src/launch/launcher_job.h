@@ -7,6 +7,7 @@
 #define LS_LAUNCH_LAUNCHER_JOB_H
 
 #include "launch/launcher.h"
+#include "launch/stacks.h"
 #include "launch/launcher_nodes.h"
 #include "record/record.h"
 #include "world/crew.h"
@@ -72,12 +73,14 @@ typedef struct ls__launcher_job {
     double warned_at;        /* last warning of silence */
     double idle_cpu_seconds; /* of all ranks at the last look, and when that was */
     double idle_cpu_at;
-    bool told_early, told_mpi, looked_for_mpi;
+    bool told_early, told_mpi;
+    double mpi_look; /* for MPI's libraries, the last one: seconds after the start */
 
     int ninjected; /* injections that have happened */
 
     char **stacks; /* (nstacks) of the ranks, a line per thread, when they were last asked */
     int nstacks;
+    ls__stack_owed owed;
 
     /* restarts */
     int64_t best_step, before_step; /* of this start, of all before */

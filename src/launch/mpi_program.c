@@ -150,18 +150,19 @@ static bool maps_mpi(FILE *maps, char library[64])
 
 double ls__mpi_due(const ls__launcher_job *j)
 {
-    bool over = j->told_mpi || j->looked_for_mpi || j->plan->size <= 1;
-    return over ? -1 : j->started + first_look;
+    double next = j->mpi_look > 0 ? j->mpi_look * 2 : first_look; /* imports take a while */
+    bool over = j->told_mpi || next > last_look || j->plan->size <= 1;
+    return over ? -1 : j->started + next;
 }
 
 void ls__mpi_check_process(ls__launcher_job *j)
 {
     char path[64], library[NAME_MAX_BYTES], what[64];
-    double age = ls__now() - j->started;
+    double due = ls__mpi_due(j);
     const ls__child *child = &j->crew.children[0];
-    if (j->told_mpi || j->plan->size <= 1 || age < first_look || age > last_look || child->ended)
-        return;
-    j->looked_for_mpi = true; /* at once; later with the other signs of life */
+    if (due < 0 || ls__now() < due) return;
+    j->mpi_look = due - j->started;
+    if (child->ended) return;
     snprintf(path, sizeof path, "/proc/%d/maps", (int)child->pid);
     FILE *maps = fopen(path, "re");
     if (!maps) return;

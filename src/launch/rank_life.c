@@ -38,6 +38,7 @@ ls_status ls__lives_begin(ls__launcher_job *j)
     j->warned_at = j->idle_cpu_at = j->started;
     j->idle_cpu_seconds = 0;
     j->told_early = false;
+    j->mpi_look = 0;
     j->check_at = j->started;
     return LS_OK;
 }
@@ -250,8 +251,10 @@ static void check_early(ls__launcher_job *j, double now)
 
 void ls__lives_ended_well(ls__launcher_job *j)
 {
-    double at = ls__now() + early_seconds;
-    if (!j->told_early && at < j->check_at) j->check_at = at;
+    for (int r = 0; r < j->plan->size && !j->told_early; r++) {
+        double at = j->ranks[r].ended_at + early_seconds;
+        if (j->ranks[r].ended_at > 0 && at < j->check_at) j->check_at = at;
+    }
 }
 
 double ls__lives_due(const ls__launcher_job *j)

@@ -105,7 +105,7 @@ void ls__rank_stacks_take(ls__launcher_job *j)
     for (int r = 0; threads && r < j->plan->size && ranks < RANKS_MAX && ls__now() < until; r++) {
         const ls__child *child = &j->crew.children[r];
         if (child->pid <= 0 || child->ended) continue;
-        int count = ls__stack_copy(child->pid, threads);
+        int count = ls__stack_copy(child->pid, threads, &j->owed);
         name_stacks(j, r, child->pid, threads, count);
         ranks++;
     }

@@ -18,7 +18,7 @@
 
 #include "base/clock.h"
 
-static const double stop_seconds = 0.05; /* a thread that waits for a device does not stop */
+static const double stop_seconds = 0.1; /* a thread that waits for a device does not stop */
 
 static void read_line(pid_t pid, pid_t thread, const char *name, char *out, size_t room)
 {
@@ -44,16 +44,21 @@ static void describe(pid_t pid, ls__stack_thread *t)
     t->state = bracket && bracket[1] ? bracket[2] : '?';
 }
 
-static bool await_stop(pid_t thread)
+typedef enum outcome { STOPPED, GONE, NOT_YET } outcome;
+
+static outcome look(pid_t thread)
+{
+    siginfo_t info = { 0 };
+    if (waitid(P_PID, (id_t)thread, &info, WSTOPPED | WNOHANG | __WALL) != 0) return GONE;
+    return info.si_pid == thread ? STOPPED : NOT_YET;
+}
+
+static outcome await_stop(pid_t thread)
 {
     double until = ls__now() + stop_seconds;
-    for (;;) {
-        siginfo_t info = { 0 };
-        if (waitid(P_PID, (id_t)thread, &info, WSTOPPED | WNOHANG | __WALL) != 0) return false;
-        if (info.si_pid == thread) return true;
-        if (ls__now() > until) return false;
-        usleep(50);
-    }
+    outcome o;
+    while ((o = look(thread)) == NOT_YET && ls__now() < until) usleep(50);
+    return o;
 }
 
 static uint64_t stack_pointer(const struct user_regs_struct *r)
@@ -84,20 +89,25 @@ static void copy_stack(pid_t thread, ls__stack_thread *t)
     }
 }
 
-static void trace(ls__stack_thread *t)
+/* Only a thread that has stopped can be let go. */
+static void trace(ls__stack_thread *t, ls__stack_owed *owed)
 {
+    const int most = (int)(sizeof owed->ids / sizeof owed->ids[0]);
     if (t->state == 'D' || t->state == 'Z' || t->state == 'X') return;
-    if (ptrace(PTRACE_SEIZE, t->id, NULL, NULL) != 0) return;
+    if (owed->count == most || ptrace(PTRACE_SEIZE, t->id, NULL, NULL) != 0) return;
     struct iovec registers = { &t->registers, sizeof t->registers };
-    if (ptrace(PTRACE_INTERRUPT, t->id, NULL, NULL) == 0 && await_stop(t->id) &&
-        ptrace(PTRACE_GETREGSET, t->id, (void *)NT_PRSTATUS, &registers) == 0) {
+    ptrace(PTRACE_INTERRUPT, t->id, NULL, NULL);
+    outcome o = await_stop(t->id);
+    if (o == NOT_YET) owed->ids[owed->count++] = t->id;
+    if (o != STOPPED) return;
+    if (ptrace(PTRACE_GETREGSET, t->id, (void *)NT_PRSTATUS, &registers) == 0) {
         copy_stack(t->id, t);
         t->traced = t->nbytes > 0;
     }
     ptrace(PTRACE_DETACH, t->id, NULL, NULL);
 }
 
-int ls__stack_copy(pid_t pid, ls__stack_thread *threads)
+int ls__stack_copy(pid_t pid, ls__stack_thread *threads, ls__stack_owed *owed)
 {
     char path[64];
     int count = 0;
@@ -109,8 +119,19 @@ int ls__stack_copy(pid_t pid, ls__stack_thread *threads)
         memset(t, 0, sizeof *t - sizeof t->bytes);
         t->id = (pid_t)atoi(e->d_name);
         describe(pid, t);
-        trace(t);
+        trace(t, owed);
     }
     if (tasks) closedir(tasks);
     return count;
+}
+
+void ls__stack_release(ls__stack_owed *owed)
+{
+    int left = 0;
+    for (int i = 0; i < owed->count; i++) {
+        outcome o = look(owed->ids[i]);
+        if (o == STOPPED) ptrace(PTRACE_DETACH, owed->ids[i], NULL, NULL);
+        if (o == NOT_YET) owed->ids[left++] = owed->ids[i];
+    }
+    owed->count = left;
 }

@@ -26,9 +26,17 @@ typedef struct ls__stack_thread {
     unsigned char bytes[LS__STACK_BYTES];
 } ls__stack_thread;
 
+/* Threads that were asked to stop and had not when the time was over: they will, and must be let go. */
+typedef struct ls__stack_owed {
+    int count;
+    pid_t ids[64];
+} ls__stack_owed;
+
 /* Threads of a process, at most LS__STACK_THREADS, each stopped for some tens of microseconds. Returns
  * how many. */
-int ls__stack_copy(pid_t pid, ls__stack_thread *threads);
+int ls__stack_copy(pid_t pid, ls__stack_thread *threads, ls__stack_owed *owed);
+/* Lets those go that have stopped since. After SIGCHLD, which tells of a stop. */
+void ls__stack_release(ls__stack_owed *owed);
 /* In a process of its own: a line per thread, "read < main < __libc_start_call_main", to fd. */
 void ls__stack_names(pid_t pid, const char *maps, const ls__stack_thread *threads, int count,
                      int fd);

@@ -21,7 +21,7 @@ mkdir -p mpi4py && cp mpi/libmpi.so.40 mpi4py/MPI.so
 cat >loads.py <<'END_PY'
 import ctypes, os, sys, time
 ctypes.CDLL(os.path.abspath(sys.argv[1]))
-time.sleep(1.6)
+time.sleep(2.6)
 END_PY
 run 0 --nproc-per-node 2 loads.py mpi4py/MPI.so
 has err "(mpi4py): an MPI program."
