@@ -6,8 +6,8 @@
  *  - nobody special, several devices chosen: this process becomes the supervisor. It starts one
  * copy of itself per device, watches them, and exits with the job's code; ls_world_init returns
  * only in the copies;
- *  - the environment names a rank (ours, or RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
- * as torchrun sets them): it joins the others.
+ *  - the environment names a rank (ours, or as torchrun, Open MPI, MPICH or srun set it): it joins
+ * the others, also on other machines. docs/starting-ranks.md has the variables.
  */
 #ifndef LOCKSTEP_WORLD_H
 #define LOCKSTEP_WORLD_H
@@ -59,16 +59,16 @@ int ls_world_finish(ls_world *world);
 int ls_world_rank(const ls_world *world); /* in [0, size) */
 int ls_world_size(const ls_world *world);
 int ls_world_local_rank(const ls_world *world); /* on this machine */
-int ls_world_local_size(const ls_world *world);
-int ls_world_node(const ls_world *world);
+int ls_world_local_size(const ls_world *world); /* machines may differ in it */
+int ls_world_node(const ls_world *world);       /* this machine, in [0, nodes) */
 int ls_world_nodes(const ls_world *world);
 int ls_world_threads(const ls_world *world); /* threads this rank may use */
 
 /* The communicator over all ranks; borrowed, lives as long as the world. */
 ls_comm *ls_world_comm(ls_world *world);
 
-/* [all] One rank per machine does the work, then all get its status and text. For downloads,
- * unpacking, caches. */
+/* [all] One rank per machine does the work, then all get the status and text, of the first machine
+ * where it failed. For downloads, unpacking, caches. */
 LS_NODISCARD ls_status ls_world_once(ls_world *world, ls_status (*work)(void *user), void *user);
 
 /* Ends the job of every rank at once with exit code 1; the text heads the report. Does not return.

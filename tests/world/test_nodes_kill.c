@@ -218,15 +218,16 @@ static void a_request_to_one_stops_all(void **state)
 static void the_missing_are_named(void **state)
 {
     (void)state;
-    pair p;
+    pair p, late;
     begin(&p, &(start_options) { .act = "none", .timeout = "0.5", .without = 1 });
+    begin(&late, &(start_options) { .act = "late", .who = 2 });
     for (int r = 0; r < 2; r++) {
         job_wait(&p.ranks[r], 5);
         assert_int_equal(p.ranks[r].code, 69);
     }
     assert_report(&p.ranks[0], "rendezvous-timeout", 69, -1, "2 of 3 ranks came; rank 2 did not");
     end(&p);
-    begin(&p, &(start_options) { .act = "late", .who = 2 });
+    p = late;
     char host[80], text[120];
     host_text(host);
     for (int r = 0; r < RANKS; r++) {
