@@ -19,6 +19,7 @@ int ls_cli_generate(int argc, char **argv);
 int ls_cli_run_program(int argc, char **argv);
 int ls_cli_runs(int argc, char **argv);
 int ls_cli_logs(int argc, char **argv);
+int ls_cli_top(int argc, char **argv);
 int ls_cli_stop(int argc, char **argv);
 int ls_cli_devices(int argc, char **argv);
 int ls_cli_bench_comm(int argc, char **argv);

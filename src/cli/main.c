@@ -23,6 +23,7 @@ static const command commands[] = {
     { { "eval", NULL }, ls_cli_eval, "evaluate a run's model on data, each sample once" },
     { { "runs", NULL }, ls_cli_runs, "the runs of this folder" },
     { { "logs", NULL }, ls_cli_logs, "what the ranks of a run have printed" },
+    { { "top", NULL }, ls_cli_top, "what each rank of a run is doing" },
     { { "stop", NULL }, ls_cli_stop, "ask a run to save and stop" },
     { { "devices", NULL }, ls_cli_devices, "what can compute here, and what --devices takes" },
     { { "bench", "comm" }, ls_cli_bench_comm, "latency and bandwidth of the exchange" },

@@ -123,6 +123,8 @@ void ls__job_close(ls__launcher_job *j);
 
 /* --- rank_life.c: signs of life --- */
 void ls__rank_heartbeat_path(const char *folder, int rank, char out[LS_PATH_MAX]);
+/* The step that a heartbeat says; -1 = none. */
+int64_t ls__rank_beat_step(const char *path);
 ls_status ls__lives_begin(ls__launcher_job *j);
 void ls__lives_line(ls__launcher_job *j, int rank, const char *text, size_t nbytes);
 /* A rank ended well. */

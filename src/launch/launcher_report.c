@@ -101,11 +101,11 @@ void ls__job_write_state(ls__launcher_job *j, const char *status)
     if (!logs[0] && ls__path_join(logs, folder, "logs") != LS_OK) logs[0] = '\0';
     ls__wall_text(ls__wall_time() - (ls__now() - plan->started), since);
     json_t *document = json_pack(
-        "{s:s,s:s,s:s,s:s,s:i,s:o,s:i,s:o,s:i,s:s,s:s,s:o}", "schema", "lockstep.launch-state/1",
+        "{s:s,s:s,s:s,s:s,s:i,s:o,s:i,s:o,s:i,s:s,s:s,s:s,s:o}", "schema", "lockstep.launch-state/1",
         "name", plan->name, "status", status, "host", plan->host, "pid",
         (int)(j->guardian_fd >= 0 ? plan->pid : getpid()), "argv", argv, "world_size",
         plan->place.world_size, "ranks", pids, "restarts", j->restarts, "started", since, "log_dir",
-        logs, "exit_code", running ? json_null() : json_integer(ls__report_exit_code(&j->end)));
+        logs, "job_folder", j->folder, "exit_code", running ? json_null() : json_integer(ls__report_exit_code(&j->end)));
     if (ls__launch_state_write(folder, document) != LS_OK)
         ls__log(LS__LOG_WARN, "%s", ls_error_text());
 }

@@ -58,7 +58,7 @@ void ls__lives_line(ls__launcher_job *j, int rank, const char *text, size_t nbyt
 /* --- heartbeats --- */
 
 /* The first number of the file's last line; -1 = none. */
-static int64_t read_step(const char *path)
+int64_t ls__rank_beat_step(const char *path)
 {
     char text[64];
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -88,7 +88,7 @@ static void read_beat(ls__launcher_job *j, int rank)
     if (ns == life->beat_ns) return;
     life->beat_ns = ns;
     life->beat_at = ls__now();
-    int64_t step = read_step(path);
+    int64_t step = ls__rank_beat_step(path);
     if (step >= 0) life->step = step;
     if (step > j->best_step) j->best_step = step;
 }
