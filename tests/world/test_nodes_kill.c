@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "comm/link.h"
 #include "helper_job.h"
 
 enum { RANKS = 3 };
@@ -19,6 +20,7 @@ typedef struct start_options {
     const char *act, *timeout;
     int who;
     const char *secrets[2]; /* of the nodes */
+    bool exchanges;         /* a program that does, which needs an engine */
     int without;            /* this many ranks, from the last, do not come */
 } start_options;
 
@@ -53,7 +55,7 @@ static void start(pair *p, int r, const start_options *o)
     const char *words[] = { "--act",    o->act,    "--folder",  j->folder,
                             "--report", j->report, "--timeout", o->timeout ? o->timeout : "20",
                             "--who",    who,       NULL };
-    job_start(j, "prog_nodes", words, extra);
+    job_start(j, o->exchanges ? "prog_world" : "prog_nodes", words, extra);
 }
 
 static void begin(pair *p, const start_options *o)
@@ -239,6 +241,28 @@ static void the_missing_are_named(void **state)
     end(&p);
 }
 
+/* With a communicator: to the end; and a rank that is killed while the others wait for its numbers. */
+static void they_exchange(void **state)
+{
+    (void)state;
+    if (!ls__link_there("gloo")) skip();
+    pair p, broken;
+    begin(&p, &(start_options) { .act = "none", .exchanges = true });
+    begin(&broken, &(start_options) { .act = "kill", .who = 2, .exchanges = true });
+    for (int r = 0; r < RANKS; r++) {
+        job_wait(&p.ranks[r], 20);
+        if (p.ranks[r].code != 0) fail_msg("%d: %s", r, job_read(p.ranks[r].err));
+    }
+    assert_string_equal(job_read(p.ranks[0].out), "done 0\n");
+    for (int r = 0; r < RANKS; r++) {
+        job_wait(&broken.ranks[r], 10);
+        assert_int_equal(broken.ranks[r].code, r == 2 ? 137 : 69);
+    }
+    assert_report(&broken.ranks[0], "node-lost", 69, 2, "rank 2 (host ");
+    end(&p);
+    end(&broken);
+}
+
 /* A machine that says nothing more, but whose connections stay: a cut network, a stopped root. */
 static void silence_is_death(void **state)
 {
@@ -274,6 +298,7 @@ int main(void)
         cmocka_unit_test(failures_cross_machines),
         cmocka_unit_test(a_request_to_one_stops_all),
         cmocka_unit_test(the_missing_are_named),
+        cmocka_unit_test(they_exchange),
         cmocka_unit_test(silence_is_death),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
