@@ -98,7 +98,9 @@ static void bring_params(ls_run *run)
     if (!run->space || !run->space->resident) return;
     ls_status status = ls__space_get(run->space, false, false);
     if (status != LS_OK) ls__run_fail(run, status);
-    ls__run_meet(run);
+    if (!ls__run_meet(run)) return;
+    status = ls__exchange_spread(run->space->exchange, -1); /* to other machines */
+    if (status != LS_OK) ls__run_fail_shared(run, status);
 }
 
 static void common_result(ls_run *run, ls_run_result *out)
