@@ -41,7 +41,7 @@ typedef struct ls__transfer {
 /* How long a wait may last. */
 typedef struct ls__patience {
     int64_t deadline_ns;       /* ls__now_ns() scale; INT64_MAX = none */
-    bool (*ended)(void *user); /* looked at now and then: the job is being ended */
+    bool (*ended)(void *user); /* looked at now and then, by any thread: the job is being ended */
     void *user;
 } ls__patience;
 
@@ -58,7 +58,8 @@ struct ls__link {
     void (*destroy)(ls__link *link);
 };
 
-/* A key-value store that all ranks share, for the rendezvous. A value got is freed by ls__free. */
+/* A key-value store that all ranks share, for the rendezvous; each opening needs keys of its own (a
+ * prefix). A value got is freed by ls__free. */
 typedef struct ls__link_store {
     void *user;
     ls_status (*set)(void *user, const char *key, const void *value, size_t nbytes);

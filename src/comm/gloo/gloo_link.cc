@@ -274,6 +274,7 @@ struct gloo_link : ls__link {
 
     std::vector<peer> peers; /* (size) */
     std::list<message> messages;
+    bool aborted = false;
     std::shared_ptr<gloo::transport::Device> device;
     std::shared_ptr<gloo::transport::Context> context;
     std::unique_ptr<watch> watcher;
@@ -466,6 +467,7 @@ ls_status link_start(ls__link *link, ls__transfer *t)
 {
     return guarded([&] {
         gloo_link *l = of(link);
+        if (l->aborted) throw std::runtime_error("the link was aborted");
         l->messages.emplace_front();
         message &m = l->messages.front();
         m.self = l->messages.begin();
@@ -493,6 +495,7 @@ ls_status link_wait(ls__link *link, ls__transfer *t, const ls__patience *patienc
 void link_abort(ls__link *link)
 {
     (void)guarded([&] {
+        of(link)->aborted = true;
         of(link)->close_pairs(); /* first: a pair must not meet a message that is gone */
         of(link)->messages.clear();
     });
