@@ -195,11 +195,16 @@ static void do_ended(ls__link *link)
     ls__transfer t;
     double end = ls__now() + 0.2;
     ls__patience patience = { INT64_MAX, past, &end };
-    if (rank > 1) return;
-    start(link, &t, rank == 0 ? 1 : 0, LS__CHANNEL_FRAME, false, data, sizeof data);
+    if (rank != 0) {
+        await_flag("ended");
+        link->abort(link);
+        return;
+    }
+    start(link, &t, 1, LS__CHANNEL_FRAME, false, data, sizeof data);
     CHECK(link->wait(link, &t, &patience) == LS_ERR_PEER);
     CHECK(strstr(ls_error_text(), "job is being ended"));
     CHECK(ls__now() - end < 2);
+    flag("ended");
     link->abort(link);
 }
 
@@ -282,12 +287,13 @@ static void do_abort(ls__link *link)
     ls__transfer t;
     if (rank == 0) {
         lose_peer(link, false, 100);
+        flag("told");
         return;
     }
     await_flag("posted");
     start(link, &t, 0, LS__CHANNEL_MAIL, false, data, sizeof data);
     link->abort(link);
-    flag("aborted");
+    await_flag("told"); /* by the abort, not by the end of this process */
 }
 
 /* Buffers are free after destroy, whatever was on its way. */
