@@ -127,5 +127,11 @@ ls_status ls__come_together(ls_world *world, int root_rank)
     status = create_nodes(world->size, value, nbytes, &nodes);
     ls__free(value);
     LS_TRY(status);
-    return ls__world_set_nodes(world, nodes);
+    int told = world->local_size; /* the shared memory is for so many */
+    LS_TRY(ls__world_set_nodes(world, nodes));
+    if (told == world->local_size) return LS_OK;
+    return ls_fail(LS_ERR_CONFIG,
+                   "rank %d was told of %d ranks on its machine, and %d are there: correct "
+                   "LOCAL_WORLD_SIZE, or what the launcher made of it",
+                   world->rank, told, world->local_size);
 }
