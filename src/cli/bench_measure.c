@@ -10,8 +10,8 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/memory.h"
-#include "comm/comm_internal.h"
 #include "comm/exchange.h"
+#include "comm/net_internal.h"
 #include "optim/optim.h"
 
 enum {
@@ -348,6 +348,7 @@ static ls_status run_pass(subject *s)
 ls_status ls_cli_measure_limit(ls_comm *comm, int64_t nbytes, ls_cli_timing *out)
 {
     streams a = { .moments = { NULL, NULL } };
+    comm = ls__comm_local(comm); /* memory's limit is each machine's own */
     subject s = { .comm = comm,
                   .count = nbytes / 4,
                   .prepare = prepare_streams,
