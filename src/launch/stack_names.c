@@ -58,7 +58,8 @@ typedef struct dw_library {
 typedef struct walk {
     const dw_library *lib;
     Dwfl *dwfl;
-    const ls__stack_thread *threads;
+    Dwfl_Callbacks callbacks;
+    const ls__stack_thread *threads, *thread; /* (count); the one that is being walked */
     int count, frames;
     ls__text *line;
 } walk;
@@ -95,7 +96,8 @@ static bool get_thread(Dwfl *dwfl, pid_t id, void *user, void **thread)
     (void)dwfl;
     for (int i = 0; i < w->count; i++) {
         if (w->threads[i].id != id) continue;
-        *thread = (void *)&w->threads[i];
+        w->thread = &w->threads[i];
+        *thread = w;
         return true;
     }
     return false;
@@ -115,25 +117,23 @@ static bool read_memory(Dwfl *dwfl, Dwarf_Addr at, Dwarf_Word *out, void *user)
     return false;
 }
 
-static const dw_library *library_of_thread; /* a callback without the walk; one process, one walk */
-
 static bool set_registers(Dwfl_Thread *thread, void *user)
 {
-    const ls__stack_thread *t = user;
-    const struct user_regs_struct *r = &t->registers;
+    const walk *w = user;
+    const struct user_regs_struct *r = &w->thread->registers;
 #if defined(__x86_64__)
     /* In DWARF's order (System V ABI for x86-64, figure 3.36). */
     Dwarf_Word words[17] = { r->rax, r->rdx, r->rcx, r->rbx, r->rsi, r->rdi, r->rbp, r->rsp, r->r8,
                              r->r9,  r->r10, r->r11, r->r12, r->r13, r->r14, r->r15, r->rip };
-    return library_of_thread->dwfl_thread_state_registers(thread, 0, 17, words);
+    return w->lib->dwfl_thread_state_registers(thread, 0, 17, words);
 #elif defined(__aarch64__)
     Dwarf_Word words[32];
     for (int i = 0; i < 31; i++) words[i] = r->regs[i];
     words[31] = r->sp;
-    library_of_thread->dwfl_thread_state_register_pc(thread, r->pc);
-    return library_of_thread->dwfl_thread_state_registers(thread, 0, 32, words);
+    w->lib->dwfl_thread_state_register_pc(thread, r->pc);
+    return w->lib->dwfl_thread_state_registers(thread, 0, 32, words);
 #else
-    (void)thread, (void)r;
+    (void)thread, (void)w, (void)r;
     return false;
 #endif
 }
@@ -165,10 +165,9 @@ static bool open_walk(pid_t pid, const char *maps, walk *w)
                                                    .get_thread = get_thread,
                                                    .memory_read = read_memory,
                                                    .set_initial_registers = set_registers };
-    static Dwfl_Callbacks callbacks;
-    callbacks.find_elf = w->lib->dwfl_linux_proc_find_elf;
-    callbacks.find_debuginfo = no_debug_information;
-    w->dwfl = w->lib->dwfl_begin(&callbacks);
+    w->callbacks.find_elf = w->lib->dwfl_linux_proc_find_elf;
+    w->callbacks.find_debuginfo = no_debug_information;
+    w->dwfl = w->lib->dwfl_begin(&w->callbacks);
     FILE *file = fmemopen((void *)maps, strlen(maps), "r");
     return w->dwfl && file && w->lib->dwfl_linux_proc_maps_report(w->dwfl, file) == 0 &&
            w->lib->dwfl_report_end(w->dwfl, NULL, NULL) == 0 &&
@@ -178,10 +177,9 @@ static bool open_walk(pid_t pid, const char *maps, walk *w)
 void ls__stack_names(pid_t pid, const char *maps, const ls__stack_thread *threads, int count,
                      int fd)
 {
-    dw_library lib;
+    dw_library lib = { 0 };
     walk w = { .lib = &lib, .threads = threads, .count = count };
     bool able = maps && find_functions(&lib);
-    library_of_thread = &lib;
     able = able && open_walk(pid, maps, &w);
     for (int i = 0; i < count; i++) {
         ls__text line = { 0 };
