@@ -196,21 +196,6 @@ ls_status ls__agents_read_input(char secret[260])
 
 /* --- starting --- */
 
-/* The crew kills what it does not know; agents are to live through a restart. */
-static ls_status spare(ls__crew *crew, pid_t pid)
-{
-    ls__pids *list = &crew->strangers;
-    if (list->count == list->capacity) {
-        int capacity = list->capacity > 0 ? list->capacity * 2 : 16;
-        pid_t *pids = ls__realloc(list->pids, (size_t)capacity, sizeof *pids);
-        if (!pids) return LS_ERR_MEMORY;
-        list->pids = pids;
-        list->capacity = capacity;
-    }
-    list->pids[list->count++] = pid;
-    return LS_OK;
-}
-
 static ls_status start(ls__agents *a, int i)
 {
     static char sh[] = "/bin/sh", c[] = "-c", zero[] = "agent";
@@ -234,7 +219,8 @@ static ls_status start(ls__agents *a, int i)
                                                         .files = &a->crew->files_before },
                                  &one->child);
     }
-    if (status == LS_OK) status = spare(a->crew, one->child.pid);
+    /* The crew kills what it does not know; agents are to live through a restart. */
+    if (status == LS_OK) status = ls__pids_add(&a->crew->strangers, one->child.pid);
     if (status == LS_OK) {
         one->status_fd = status_pipe[0];
         one->code = -1;

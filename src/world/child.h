@@ -48,6 +48,7 @@ typedef struct ls__pids {
 
 /* All children of this process, by /proc. */
 ls_status ls__children_list(ls__pids *out);
+ls_status ls__pids_add(ls__pids *pids, pid_t pid);
 void ls__pids_free(ls__pids *pids);
 /* Reaps children that have ended, apart from those in spared. False: there is no child left. */
 bool ls__children_reap(const ls__child *spared, int nspared);

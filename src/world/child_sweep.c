@@ -34,7 +34,7 @@ static pid_t parent_of(const char *name)
     return bracket && sscanf(bracket + 1, " %c %d", &state, &parent) == 2 ? parent : 0;
 }
 
-static ls_status add(ls__pids *list, pid_t pid)
+ls_status ls__pids_add(ls__pids *list, pid_t pid)
 {
     if (list->count == list->capacity) {
         int capacity = list->capacity > 0 ? list->capacity * 2 : 64;
@@ -56,7 +56,7 @@ ls_status ls__children_list(ls__pids *out)
     ls_status status = LS_OK;
     for (struct dirent *e; status == LS_OK && (e = readdir(proc)) != NULL;)
         if (isdigit((unsigned char)e->d_name[0]) && parent_of(e->d_name) == self)
-            status = add(out, (pid_t)atoi(e->d_name));
+            status = ls__pids_add(out, (pid_t)atoi(e->d_name));
     closedir(proc);
     return status;
 }
