@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/address.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -188,7 +189,7 @@ static ls_status plan_ranks(const ls__launcher_flags *flags, const ls__options *
 static ls_status check_address(const char *address)
 {
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list = NULL;
-    int error = getaddrinfo(address, NULL, &hints, &list);
+    int error = ls__address_find(address, NULL, &hints, &list);
     if (error != 0)
         return ls_fail(LS_ERR_CONFIG, "--master-addr %.200s: %s", address, gai_strerror(error));
     bool ours = false;

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/address.h"
 #include "base/check.h"
 #include "launch/launcher.h"
 #include "launch/node_link.h"
@@ -69,7 +70,7 @@ bool ls__address_is_here(const char *name)
 {
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list = NULL;
     bool here = false;
-    if (getaddrinfo(name, NULL, &hints, &list) != 0) return false;
+    if (ls__address_find(name, NULL, &hints, &list) != 0) return false;
     for (const struct addrinfo *a = list; a && !here; a = a->ai_next)
         here = is_here(a->ai_addr, a->ai_addrlen);
     freeaddrinfo(list);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/address.h"
 #include "base/check.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -211,7 +212,7 @@ static bool is_name_of(const char *name, const struct sockaddr *peer)
 {
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list = NULL;
     bool same = false;
-    if (getaddrinfo(name, NULL, &hints, &list) != 0) return false;
+    if (ls__address_find(name, NULL, &hints, &list) != 0) return false;
     for (const struct addrinfo *a = list; a && !same; a = a->ai_next)
         same = ls__address_equal(a->ai_addr, peer);
     freeaddrinfo(list);

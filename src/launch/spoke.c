@@ -11,6 +11,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "base/address.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/mac.h"
@@ -94,7 +95,7 @@ static void begin_try(ls__spoke *s)
     char port[16], why[256];
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list = NULL;
     snprintf(port, sizeof port, "%d", s->options.port);
-    int error = getaddrinfo(s->options.host, port, &hints, &list);
+    int error = ls__address_find(s->options.host, port, &hints, &list);
     if (error != 0) {
         try_later(s, gai_strerror(error));
         return;

@@ -17,6 +17,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/address.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/mac.h"
@@ -30,7 +31,7 @@ ls_status ls__listen_tcp(const char *address, int *port, int *fd)
     snprintf(service, sizeof service, "%d", *port);
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE }, *found;
     /* "::" takes IPv4 as well; a machine without IPv6 has only that. */
-    int error = getaddrinfo(address ? address : "::", service, &hints, &found);
+    int error = ls__address_find(address ? address : "::", service, &hints, &found);
     if (error) return ls_fail(LS_ERR_CONFIG, "address %s: %s", address, gai_strerror(error));
     int s = socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1;
     if (s < 0 && !address) {
@@ -112,7 +113,7 @@ static int connect_tcp(const char *host, int port, int limit_ms)
     char service[16];
     snprintf(service, sizeof service, "%d", port);
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *found;
-    if (getaddrinfo(host, service, &hints, &found) != 0) {
+    if (ls__address_find(host, service, &hints, &found) != 0) {
         errno = EHOSTUNREACH;
         return -1;
     }

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/address.h"
 #include "base/check.h"
 
 /* Numeric addresses of no machine (RFC 5737, RFC 3849): the way there is the default route. */
@@ -50,7 +51,7 @@ static bool probe(const char *host, bool numeric, struct sockaddr_storage *from,
     struct addrinfo hints = { .ai_socktype = SOCK_DGRAM,
                               .ai_flags =
                                   numeric ? AI_NUMERICHOST | AI_NUMERICSERV : AI_NUMERICSERV };
-    *what = getaddrinfo(host, "9", &hints, &list);
+    *what = ls__address_find(host, "9", &hints, &list);
     if (*what != 0) return false;
     bool found = false;
     for (const struct addrinfo *a = list; a && !found; a = a->ai_next)
