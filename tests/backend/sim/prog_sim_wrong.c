@@ -122,6 +122,8 @@ static void copy_ahead(bool waits_for_batch, bool waits_for_move)
         check(cudaStreamSynchronize(stream));
     }
     check(cudaStreamSynchronize(other));
+    check(cudaEventDestroy(moved));
+    check(cudaFree(staged));
 }
 
 static void batch_not_there(void)
