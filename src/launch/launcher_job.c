@@ -369,10 +369,15 @@ static void tell_start(ls__launcher_job *j)
 {
     const ls__launcher_plan *plan = j->plan;
     int all = plan->place.world_size, nodes = plan->place.nodes;
+    int first = plan->place.first_rank;
+    char ranks[64];
+    if (plan->size == 1)
+        snprintf(ranks, sizeof ranks, "rank %d", first);
+    else
+        snprintf(ranks, sizeof ranks, "ranks %d-%d", first, first + plan->size - 1);
     if (!ls__nodes_decides(j))
-        ls__log(LS__LOG_INFO, "node %d of %d: ranks %d-%d of %d: %s; node 0 is %s; rank 0 at %s:%d",
-                plan->place.node, nodes, plan->place.first_rank,
-                plan->place.first_rank + plan->size - 1, all, plan->devices.text, plan->place.host,
+        ls__log(LS__LOG_INFO, "node %d of %d: %s of %d: %s; node 0 is %s; rank 0 at %s:%d",
+                plan->place.node, nodes, ranks, all, plan->devices.text, plan->place.host,
                 plan->place.master_addr, j->port);
     else if (j->nodes)
         ls__log(LS__LOG_INFO, "%d node%s, %d ranks; rank 0 at %s:%d%s%s", nodes,
