@@ -1,4 +1,4 @@
-/* Training state on the device: made, filled, copied back.
+/* Training state on the device: made and given back, and what waits for it.
  *
  * All memory is taken here, before the first step. Every rank has all parameters, since every rank
  * computes with them; the optimizer's state and what is summed are divided. */
@@ -8,7 +8,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "backend/cuda/kernel_elementwise.h"
 #include "backend/cuda/vendor_collective.h"
 
 enum { MARGIN = 16 }; /* elements: what lies side by side begins at multiples of it */
@@ -400,83 +399,6 @@ ls_status ls__cuda_resident_settle(ls__resident *r, cudaStream_t stream, const c
     return LS_OK;
 }
 
-/* --- copies --- */
-
-/* Pieces of what this rank owns: of the parameters (states 0), or of state i - 1. */
-static int owned_pieces(const ls__resident *r, float *host, float *device, bool packed,
-                        cuda_piece *out)
-{
-    int64_t at = 0;
-    for (int i = 0; i < r->nranges; i++) {
-        const ls__range *range = &r->ranges[i];
-        out[i] = packed
-                     ? (cuda_piece) { host + at, device + r->range_packed[i], range->count }
-                     : (cuda_piece) { host + range->offset, device + range->offset, range->count };
-        at += range->count;
-    }
-    return r->nranges;
-}
-
-static ls_status put(ls__resident *r, const float *params, float *const *states, cuda_piece *pieces)
-{
-    cuda_device *d = r->device;
-    LS_TRY(ls__cuda_resident_before(r));
-    LS_TRY(ls__cuda_upload(d, r->params, params, (size_t)r->count * sizeof *params));
-    if (r->halves) ls__cuda_launch_convert(d->stream, r->count, r->params, false, r->halves, true);
-    LS_CUDA_TRY(cudaGetLastError(), "rounding parameters");
-    for (int i = 0; i < r->nstates; i++) {
-        if (states)
-            LS_TRY(ls__cuda_pieces_up(d, pieces,
-                                      owned_pieces(r, states[i], r->states[i], true, pieces)));
-        else
-            LS_CUDA_TRY(
-                cudaMemsetAsync(r->states[i], 0, (size_t)r->packed * sizeof(float), d->stream),
-                "clearing states");
-    }
-    return LS_OK;
-}
-
-static ls_status get(ls__resident *r, float *params, float *const *states, bool whole,
-                     cuda_piece *pieces)
-{
-    cuda_device *d = r->device;
-    cuda_piece all = { params, r->params, r->count };
-    LS_TRY(ls__cuda_resident_before(r));
-    LS_TRY(ls__cuda_resident_settle(r, d->stream, "updating parameters"));
-    if (whole)
-        LS_TRY(ls__cuda_pieces_down(d, &all, 1));
-    else
-        LS_TRY(ls__cuda_pieces_down(d, pieces, owned_pieces(r, params, r->params, false, pieces)));
-    for (int i = 0; states && i < r->nstates; i++)
-        LS_TRY(ls__cuda_pieces_down(d, pieces,
-                                    owned_pieces(r, states[i], r->states[i], true, pieces)));
-    return LS_OK;
-}
-
-/* One of put and get: with room for the pieces. */
-static ls_status copy(ls__resident *r, float *params, float *const *states, bool whole, bool up)
-{
-    cuda_piece *pieces = ls__alloc((size_t)r->nranges + 1, sizeof *pieces);
-    if (!pieces) return LS_ERR_MEMORY;
-    ls_status status = ls__cuda_enter(r->device);
-    if (status == LS_OK) {
-        status = up ? put(r, params, states, pieces) : get(r, params, states, whole, pieces);
-        ls__cuda_leave(r->device);
-    }
-    ls__free(pieces);
-    return status;
-}
-
-static ls_status put_entry(ls__resident *r, const float *params, float *const *states)
-{
-    return copy(r, (float *)(uintptr_t)params, states, false, true); /* only read */
-}
-
-static ls_status get_entry(ls__resident *r, float *params, float *const *states, bool whole)
-{
-    return copy(r, params, states, whole, false);
-}
-
 static ls_status wait_entry(ls__resident *r)
 {
     LS_TRY(ls__cuda_enter(r->device));
@@ -489,8 +411,8 @@ const ls__resident_table ls__cuda_resident_table = {
     .available = available,
     .create = create_entry,
     .destroy = destroy_entry,
-    .put = put_entry,
-    .get = get_entry,
+    .put = ls__cuda_resident_put,
+    .get = ls__cuda_resident_get,
     .begin = ls__cuda_resident_begin,
     .set = ls__cuda_resident_set,
     .leaf_done = ls__cuda_resident_leaf_done,

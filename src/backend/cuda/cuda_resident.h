@@ -135,12 +135,9 @@ void ls__cuda_subtrees_of(cuda_subtrees *s, int micro_batches, int rank, int siz
 int ls__cuda_subtrees_most(int micro_batches, int rank, int size);
 
 /* --- cuda_resident_copy.c --- */
-/* Of many pieces through the staging blocks, on the device's stream. */
-typedef struct cuda_piece {
-    float *host, *device;
-    int64_t count;
-} cuda_piece;
-ls_status ls__cuda_pieces_up(cuda_device *d, const cuda_piece *pieces, int n);
-ls_status ls__cuda_pieces_down(cuda_device *d, const cuda_piece *pieces, int n);
+/* The parameters, and the states (NULL = zeros) of what this rank owns, side by side. */
+ls_status ls__cuda_resident_put(ls__resident *r, const float *params, float *const *states);
+/* whole: all parameters, else only those that this rank owns; states may be NULL. */
+ls_status ls__cuda_resident_get(ls__resident *r, float *params, float *const *states, bool whole);
 
 #endif

@@ -1,8 +1,16 @@
-/* Many stretches between host and device through the two staging blocks: a block is filled or emptied
- * while the other travels. A space has hundreds of tensors, most of them small. */
+/* Training state between host and device: parameters, and what a rank owns of the optimizer's state.
+ *
+ * Many stretches go through the two staging blocks: a block is filled or emptied while the other
+ * travels. A space has hundreds of tensors, most of them small. */
 #include <string.h>
 
 #include "backend/cuda/cuda_resident.h"
+#include "backend/cuda/kernel_elementwise.h"
+
+typedef struct cuda_piece {
+    float *host, *device;
+    int64_t count;
+} cuda_piece;
 
 enum { FLOATS = CUDA_STAGING_BYTES / sizeof(float) };
 
@@ -28,7 +36,7 @@ static bool next(cursor *c, int64_t room, cuda_piece *out)
     return true;
 }
 
-ls_status ls__cuda_pieces_up(cuda_device *d, const cuda_piece *pieces, int n)
+static ls_status pieces_up(cuda_device *d, const cuda_piece *pieces, int n)
 {
     cursor c = { .pieces = pieces, .n = n };
     cuda_piece p;
@@ -63,7 +71,7 @@ static ls_status unload(cuda_device *d, int turn, cursor *from, int64_t used)
     return LS_OK;
 }
 
-ls_status ls__cuda_pieces_down(cuda_device *d, const cuda_piece *pieces, int n)
+static ls_status pieces_down(cuda_device *d, const cuda_piece *pieces, int n)
 {
     cursor ahead = { .pieces = pieces, .n = n }, behind = ahead;
     cuda_piece p;
@@ -83,4 +91,79 @@ ls_status ls__cuda_pieces_down(cuda_device *d, const cuda_piece *pieces, int n)
         held = used;
         if (used == 0) return LS_OK;
     }
+}
+
+/* --- what training state is made of --- */
+
+/* Pieces of what this rank owns: of the parameters (states 0), or of state i - 1. */
+static int owned_pieces(const ls__resident *r, float *host, float *device, bool packed,
+                        cuda_piece *out)
+{
+    int64_t at = 0;
+    for (int i = 0; i < r->nranges; i++) {
+        const ls__range *range = &r->ranges[i];
+        out[i] = packed
+                     ? (cuda_piece) { host + at, device + r->range_packed[i], range->count }
+                     : (cuda_piece) { host + range->offset, device + range->offset, range->count };
+        at += range->count;
+    }
+    return r->nranges;
+}
+
+static ls_status put(ls__resident *r, const float *params, float *const *states, cuda_piece *pieces)
+{
+    cuda_device *d = r->device;
+    LS_TRY(ls__cuda_resident_before(r));
+    LS_TRY(ls__cuda_upload(d, r->params, params, (size_t)r->count * sizeof *params));
+    if (r->halves) ls__cuda_launch_convert(d->stream, r->count, r->params, false, r->halves, true);
+    LS_CUDA_TRY(cudaGetLastError(), "rounding parameters");
+    for (int i = 0; i < r->nstates; i++) {
+        if (states)
+            LS_TRY(pieces_up(d, pieces, owned_pieces(r, states[i], r->states[i], true, pieces)));
+        else
+            LS_CUDA_TRY(
+                cudaMemsetAsync(r->states[i], 0, (size_t)r->packed * sizeof(float), d->stream),
+                "clearing states");
+    }
+    return LS_OK;
+}
+
+static ls_status get(ls__resident *r, float *params, float *const *states, bool whole,
+                     cuda_piece *pieces)
+{
+    cuda_device *d = r->device;
+    cuda_piece all = { params, r->params, r->count };
+    LS_TRY(ls__cuda_resident_before(r));
+    LS_TRY(ls__cuda_resident_settle(r, d->stream, "updating parameters"));
+    if (whole)
+        LS_TRY(pieces_down(d, &all, 1));
+    else
+        LS_TRY(pieces_down(d, pieces, owned_pieces(r, params, r->params, false, pieces)));
+    for (int i = 0; states && i < r->nstates; i++)
+        LS_TRY(pieces_down(d, pieces, owned_pieces(r, states[i], r->states[i], true, pieces)));
+    return LS_OK;
+}
+
+/* One of put and get: with room for the pieces. */
+static ls_status copy(ls__resident *r, float *params, float *const *states, bool whole, bool up)
+{
+    cuda_piece *pieces = ls__alloc((size_t)r->nranges + 1, sizeof *pieces);
+    if (!pieces) return LS_ERR_MEMORY;
+    ls_status status = ls__cuda_enter(r->device);
+    if (status == LS_OK) {
+        status = up ? put(r, params, states, pieces) : get(r, params, states, whole, pieces);
+        ls__cuda_leave(r->device);
+    }
+    ls__free(pieces);
+    return status;
+}
+
+ls_status ls__cuda_resident_put(ls__resident *r, const float *params, float *const *states)
+{
+    return copy(r, (float *)(uintptr_t)params, states, false, true); /* only read */
+}
+
+ls_status ls__cuda_resident_get(ls__resident *r, float *params, float *const *states, bool whole)
+{
+    return copy(r, params, states, whole, false);
 }
