@@ -93,8 +93,9 @@ typedef struct ls_run_options {
     /* bf16-mixed: matrix products read bf16 and add in f32, activations between them are stored as
      * bf16; parameters, their gradients, the optimizer, norms' sums and losses stay f32. Models. */
     ls_precision precision;
-    bool deterministic; /* a promise of the same bits on any number of devices, whatever engine
-                           exchanges; those that there are always give them */
+    bool deterministic; /* the same bits on any number of devices. CPUs always give them; several
+                           GPUs then add gradients in one fixed order instead of NCCL's, which
+                           takes memory for the other ranks' and, between machines, time */
     bool profile;       /* measures where a step's time goes; see ls_run_result.profiled. Models. */
     struct {
         const char *name; /* "tokens"; NULL = speed is told in samples alone */

@@ -48,8 +48,8 @@ const ls__option_row ls__option_table[] = {
       .help = "bf16-mixed: matrix products in bf16, with sums, parameters and optimizer in fp32; "
               "tf32: GPUs round the factors of fp32 products" },
     { "deterministic", RUN, SWITCH,
-      .help = "promise the same bits on any number of devices, whatever engine exchanges; those "
-              "there are always give them" },
+      .help = "the same bits on any number of devices, as CPUs always give them: several GPUs add "
+              "gradients in one fixed order instead of NCCL's" },
     { "profile", RUN, SWITCH,
       .help = "measure where a step's time goes: a table at the end, a trace in the run's folder" },
     { "name", RUN, STRING, .placeholder = "NAME", .fallback = "made up",

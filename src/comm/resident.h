@@ -4,7 +4,7 @@
  * So what comm/exchange.h does in the host's memory is done here by the device's own kernels, over
  * the same segments, blocks, owners and tree: gradients of a leaf stay where the graph has written
  * them, finished neighbours are merged, the owner of a slice sums everybody's, updates it, and
- * everybody gets it. An exchange (on_device) beside it still carries the agreement, on the CPU.
+ * everybody gets it. (Where the fixed tree is not asked for, the sums are the device's library's.) An exchange (on_device) beside it still carries the agreement, on the CPU.
  *
  * A step:
  *     begin(present)
@@ -47,9 +47,12 @@ typedef struct ls__resident_options {
     const ls__range *ranges; /* what this rank owns; copied */
     int nranges;
     int nstates;
-    bool norms;     /* they will be asked for */
-    bool halves;    /* keep the parameters in bf16 too */
-    int timeout_ms; /* of an exchange; -1 = none */
+    bool norms;         /* they will be asked for */
+    bool halves;        /* keep the parameters in bf16 too */
+    bool deterministic; /* sums of several ranks in the fixed tree, as the host adds; else in an
+                           order of the device's library, so that bits depend on the ranks */
+    int timeout_ms;     /* of an exchange; -1 = none */
+    const char *root;   /* where rank 0's machine is reached; NULL = there is only one machine */
 } ls__resident_options;
 
 typedef struct ls__resident_table {

@@ -122,8 +122,9 @@ static void tell_cut(const ls_run *run)
         snprintf(who, sizeof who, "1 or 2 devices give");
     else
         snprintf(who, sizeof who, "1 to %d devices (evenly %s) give", s, even);
-    ls__log(LS__LOG_INFO, "batches of %" PRId64 " in %d micro-batch%s: %s these bits%s", batch, s,
-            s == 1 ? "" : "es", who,
+    bool loose = run->space && ls__space_adds_loosely(run->space);
+    ls__log(LS__LOG_INFO, "batches of %" PRId64 " in %d micro-batch%s: %s%s these bits%s", batch, s,
+            s == 1 ? "" : "es", loose && s > 1 ? "with --deterministic " : "", who,
             s <= 2 && !run->resumed ? "; a larger --micro-batches allows more" : "");
     if (s % run->size != 0)
         ls__log(LS__LOG_WARN,
@@ -150,8 +151,8 @@ static void tell_start(const ls_run *run)
     tell_cut(run);
     if (run->settings.options.deterministic)
         ls__log(LS__LOG_INFO,
-                "--deterministic: sums go in one order, whatever the number of devices; "
-                "here they always do");
+                "--deterministic: sums go in one order, whatever the number of devices%s",
+                run->space && run->space->table ? "" : "; here they always do");
     ls__run_memory_tell(run);
 }
 

@@ -23,6 +23,11 @@ const ls__resident_table *ls__space_table(const ls_space *space, const ls__resid
     return NULL;
 }
 
+bool ls__space_adds_loosely(const ls_space *space)
+{
+    return space->table && !ls__run_options(space->run)->deterministic;
+}
+
 ls__resident *ls__space_resident(const ls_space *space)
 {
     return space->resident;
@@ -86,7 +91,9 @@ ls_status ls__space_resident_create(ls_space *space, bool halves)
         .nstates = space->nstates,
         .norms = ls__run_options(run)->clip_norm > 0,
         .halves = halves,
+        .deterministic = ls__run_options(run)->deterministic,
         .timeout_ms = ls__world_timeout_ms(run->world),
+        .root = ls__world_root(run->world),
     };
     if (status == LS_OK) status = space->table->create(&options, &space->resident);
     ls__free(segments);

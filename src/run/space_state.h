@@ -78,6 +78,8 @@ ls_slice ls__space_slice(const ls_space *space, int segment, float scale);
 /* --- space_resident.c: does nothing where the state is the host's, but for what is said --- */
 /* Whether a device is to keep the state: it offers to, and the optimizer is one that it knows. */
 const ls__resident_table *ls__space_table(const ls_space *space, const ls__resident_table *offered);
+/* Several devices' gradients are added in an order that depends on their number. */
+bool ls__space_adds_loosely(const ls_space *space);
 ls_status ls__space_resident_create(ls_space *space, bool halves); /* [all] the exchange is there */
 void ls__space_resident_destroy(ls_space *space);                  /* [all] */
 /* The first values, which are on the host, go where they are computed with. */

@@ -24,6 +24,9 @@ const ls__device_plan *ls__world_devices(const ls_world *world);
 int ls__world_timeout_ms(const ls_world *world); /* --timeout; -1 = none */
 const char *ls__world_argv(const ls_world *world,
                            int i); /* the command line as typed; NULL behind the last */
+/* The name or address at which rank 0's machine is reached; NULL: all ranks are on one machine, or it
+ * was not told. */
+const char *ls__world_root(const ls_world *world);
 double ls__world_started(const ls_world *world); /* ls__now() scale: when the job was started, exec
                                                     of the supervisor included */
 int ls__world_restarts(const ls_world *world);   /* how often the supervisor restarted the job */

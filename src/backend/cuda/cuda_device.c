@@ -155,8 +155,10 @@ void ls__cuda_leave(cuda_device *d)
 
 /* --- memory --- */
 
-static ls_status fail_memory(const cuda_device *d, size_t nbytes, const char *what)
+ls_status ls__cuda_fail_memory(const cuda_device *d, cudaError_t error, size_t nbytes,
+                               const char *what)
 {
+    if (error != cudaErrorMemoryAllocation) return ls__cuda_fail(error, what);
     size_t available = 0, total = 0;
     cudaGetLastError();
     if (cudaMemGetInfo(&available, &total) != cudaSuccess) cudaGetLastError();
@@ -171,8 +173,7 @@ ls_status ls__cuda_allocate(cuda_device *d, size_t nbytes, const char *what, voi
     cudaError_t error = cudaMalloc(out, nbytes ? nbytes : 1);
     if (error == cudaSuccess) return LS_OK;
     *out = NULL;
-    return error == cudaErrorMemoryAllocation ? fail_memory(d, nbytes, what)
-                                              : ls__cuda_fail(error, what);
+    return ls__cuda_fail_memory(d, error, nbytes, what);
 }
 
 static void free_block(cuda_block *block)

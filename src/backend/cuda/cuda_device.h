@@ -66,6 +66,9 @@ void ls__cuda_release(cuda_device *d);
 
 /* what: "activations", for the message. */
 ls_status ls__cuda_reserve(cuda_device *d, cuda_block *block, size_t nbytes, const char *what);
+/* What an allocation of so many bytes has failed with, in words. */
+ls_status ls__cuda_fail_memory(const cuda_device *d, cudaError_t error, size_t nbytes,
+                               const char *what);
 ls_status ls__cuda_allocate(cuda_device *d, size_t nbytes, const char *what, void **out);
 
 /* Between the device and memory that is not pinned, through the two staging blocks: a block is

@@ -30,7 +30,7 @@ static ls_status find_slices(ls__resident *r, const ls__resident_options *o)
     r->nbuckets = bucket_of(o, o->nsegments - 1) + 1;
     size_t n = (size_t)r->nbuckets;
     r->slices = ls__alloc(n * (size_t)r->size, sizeof *r->slices);
-    r->bucket_packed = ls__alloc(n, sizeof *r->bucket_packed);
+    r->bucket_packed = ls__alloc(n + 1, sizeof *r->bucket_packed);
     r->range_packed = ls__alloc((size_t)r->nranges + 1, sizeof *r->range_packed);
     r->bucket_begin = ls__alloc(n + 1, sizeof *r->bucket_begin);
     if (!r->slices || !r->bucket_packed || !r->range_packed || !r->bucket_begin)
@@ -45,16 +45,29 @@ static ls_status find_slices(ls__resident *r, const ls__resident_options *o)
         if (s->end == 0) s->begin = r->ranges[i].offset;
         s->end = r->ranges[i].offset + r->ranges[i].count;
     }
+    return LS_OK;
+}
+
+/* Everybody's slices are known: what a rank owns lies at the same places on all of them. */
+static void lay_out(ls__resident *r, const ls__resident_options *o)
+{
     r->packed = MARGIN; /* 0 says that a source is not packed */
     for (int b = 0; b < r->nbuckets; b++) {
+        int64_t most = 0;
+        for (int p = 0; p < r->size; p++) {
+            const cuda_slice *s = &r->slices[p * r->nbuckets + b];
+            if (s->end - s->begin > most) most = s->end - s->begin;
+        }
         r->bucket_packed[b] = r->packed;
-        r->packed += round_up(own[b].end - own[b].begin);
+        r->packed += round_up(most);
     }
+    r->bucket_packed[r->nbuckets] = r->packed;
+    const cuda_slice *own = r->slices + (size_t)r->rank * (size_t)r->nbuckets;
     for (int i = 0; i < r->nranges; i++) {
         int b = bucket_of(o, r->ranges[i].segment);
         r->range_packed[i] = r->bucket_packed[b] + r->ranges[i].offset - own[b].begin;
     }
-    return LS_OK;
+    if (r->fast) ls__cuda_parts_plan(r);
 }
 
 static int64_t blocks_of(int64_t count)
@@ -106,10 +119,31 @@ static int most_sources(const ls__resident *r)
     return n;
 }
 
+/* Into what travels by the library's own collectives. */
+static ls_status take_for_travel(ls__resident *r, int64_t count, const char *what, float **out)
+{
+    void *data;
+    size_t nbytes = (size_t)count * sizeof(float);
+    cudaError_t error = ls__vendor_collective_allocate(nbytes, &data);
+    if (error != cudaSuccess) return ls__cuda_fail_memory(r->device, error, nbytes, what);
+    *out = data;
+    return LS_OK;
+}
+
+static ls_status take_parts(ls__resident *r)
+{
+    size_t nslices = (size_t)r->size * (size_t)r->nbuckets;
+    LS_TRY(take_for_travel(r, r->packed, "gradients' sums", &r->inbox[0]));
+    LS_TRY(take_for_travel(r, r->staging_count, "what is exchanged", &r->staging));
+    LS_TRY(take(r, (int64_t)nslices, sizeof *r->parts, "tables of slices", &r->parts));
+    return ls__cuda_upload(r->device, r->parts, r->slices, nslices * sizeof *r->parts);
+}
+
 static ls_status take_space(ls__resident *r)
 {
     r->nbuffers = ls__cuda_subtrees_most(r->micro_batches, r->rank, r->size);
-    r->ninbox = most_sources(r);
+    if (r->fast && r->nbuffers > 1) r->nbuffers = 1;
+    r->ninbox = r->fast ? 1 : most_sources(r);
     r->buffers = ls__alloc((size_t)r->nbuffers + 1, sizeof *r->buffers);
     r->inbox = ls__alloc((size_t)r->ninbox + 1, sizeof *r->inbox);
     if (!r->buffers || !r->inbox) return LS_ERR_MEMORY;
@@ -119,7 +153,8 @@ static ls_status take_space(ls__resident *r)
     LS_TRY(take(r, r->count, sizeof(float), "gradients", &r->leaf));
     LS_TRY(take_floats(r, r->buffers, r->nbuffers, r->count, "gradients of micro-batches"));
     LS_TRY(take_floats(r, r->states, r->nstates, r->packed, "the optimizer's state"));
-    return take_floats(r, r->inbox, r->ninbox, r->packed, "other ranks' gradients");
+    return r->fast ? take_parts(r)
+                   : take_floats(r, r->inbox, r->ninbox, r->packed, "other ranks' gradients");
 }
 
 static ls_status take_pinned(size_t nbytes, void *out)
@@ -185,13 +220,17 @@ static ls_status make_streams(ls__resident *r)
 static void free_device(ls__resident *r)
 {
     void *const single[] = { r->params, r->leaf,  r->halves, r->states[0], r->states[1],
-                             r->owned,  r->norms, r->steps,  r->program };
+                             r->owned,  r->norms, r->steps,  r->program,   r->parts };
     for (size_t i = 0; i < sizeof single / sizeof single[0]; i++)
         if (single[i]) cudaFree(single[i]);
     for (int i = 0; r->buffers && i < r->nbuffers; i++)
         if (r->buffers[i]) cudaFree(r->buffers[i]);
     for (int i = 0; r->inbox && i < r->ninbox; i++)
-        if (r->inbox[i]) cudaFree(r->inbox[i]);
+        if (r->fast)
+            ls__vendor_collective_free(r->inbox[i]);
+        else if (r->inbox[i])
+            cudaFree(r->inbox[i]);
+    ls__vendor_collective_free(r->staging);
     void *const pinned[] = { r->host_steps, r->host_norms, r->host_program };
     for (size_t i = 0; i < sizeof pinned / sizeof pinned[0]; i++)
         if (pinned[i]) cudaFreeHost(pinned[i]);
@@ -216,7 +255,7 @@ static void free_resident(ls__resident *r)
     ls__free(r);
 }
 
-static ls_status build(ls__resident *r, const ls__resident_options *o)
+static ls_status describe(ls__resident *r, const ls__resident_options *o)
 {
     r->ranges = ls__alloc((size_t)o->nranges + 1, sizeof *r->ranges);
     if (!r->ranges) return LS_ERR_MEMORY;
@@ -227,18 +266,24 @@ static ls_status build(ls__resident *r, const ls__resident_options *o)
         if (o->segments[i].offset % 4 != 0)
             return ls_fail(LS_ERR_ARG, "segment %d begins at element %lld, no multiple of 4", i,
                            (long long)o->segments[i].offset);
-    LS_TRY(find_slices(r, o));
+    return find_slices(r, o);
+}
+
+static ls_status build(ls__resident *r, const ls__resident_options *o)
+{
+    lay_out(r, o);
     LS_TRY(make_streams(r));
     LS_TRY(take_space(r));
     LS_TRY(take_tables(r, o));
     return clear(r);
 }
 
-/* Bytes that this rank sends in one exchange: a bucket's gradients to their owners, or what it owns
- * of the bucket to everybody. */
+/* Bytes that this rank sends in one call: a bucket's gradients to their owners, or what it owns
+ * of the bucket to everybody; a staging area full. */
 static size_t most_sent(const ls__resident *r)
 {
     int64_t most = 0;
+    if (r->fast) return (size_t)r->staging_count * sizeof(float);
     int sources = ls__cuda_subtrees_most(r->micro_batches, r->rank, r->size) + 1;
     for (int b = 0; b < r->nbuckets; b++) {
         int64_t gradients = 0;
@@ -271,19 +316,51 @@ static ls_status share(ls__resident *r, ls_status status)
     return shared == LS_OK ? status : shared;
 }
 
-static ls_status connect(ls__resident *r, ls_status status, const ls__resident_options *o)
+static ls_status register_floats(ls__resident *r, float *const *list, int n, int64_t count)
 {
-    if (r->size == 1) return status;
-    LS_TRY(share(r, status));
-    LS_TRY(ls_comm_all_gather(r->comm, r->slices + (size_t)r->rank * (size_t)r->nbuckets, r->slices,
-                              2 * r->nbuckets, LS_DTYPE_I64));
+    for (int i = 0; i < n; i++)
+        LS_TRY(
+            ls__vendor_collective_register(r->collective, list[i], (size_t)count * sizeof(float)));
+    return LS_OK;
+}
+
+/* All that travels. */
+static ls_status register_memory(ls__resident *r)
+{
+    float *const flat[] = { r->params, r->leaf };
+    LS_TRY(register_floats(r, r->inbox, r->ninbox, r->packed));
+    if (r->fast) return register_floats(r, &r->staging, 1, r->staging_count);
+    LS_TRY(register_floats(r, flat, 2, r->count));
+    return register_floats(r, r->buffers, r->nbuffers, r->count);
+}
+
+static ls_status connect(ls__resident *r, const ls__resident_options *o)
+{
     int64_t most = (int64_t)most_sent(r); /* of any rank */
     LS_TRY(ls_comm_all_reduce(r->comm, &most, &most, 1, LS_DTYPE_I64, LS_REDUCE_MAX));
     cuda_collective_options options = { .comm = r->comm,
                                         .device = r->device->index,
                                         .most_bytes = (size_t)most,
-                                        .timeout_ms = o->timeout_ms };
-    return ls__vendor_collective_create(&options, &r->collective);
+                                        .timeout_ms = o->timeout_ms,
+                                        .root = o->root };
+    LS_TRY(ls__vendor_collective_create(&options, &r->collective));
+    ls_status status = share(r, register_memory(r));
+    if (status == LS_OK) return LS_OK;
+    ls__vendor_collective_destroy(r->collective);
+    r->collective = NULL;
+    return status;
+}
+
+/* Every step of it is everybody's, or nobody's. */
+static ls_status make(ls__resident *r, ls_status status, const ls__resident_options *o)
+{
+    if (status == LS_OK) status = describe(r, o);
+    if (r->size == 1) return status == LS_OK ? build(r, o) : status;
+    LS_TRY(share(r, status));
+    LS_TRY(ls_comm_all_gather(r->comm, r->slices + (size_t)r->rank * (size_t)r->nbuckets, r->slices,
+                              2 * r->nbuckets, LS_DTYPE_I64));
+    LS_TRY(share(r, build(r, o)));
+    return connect(r, o);
 }
 
 static ls_status create(cuda_device *d, const ls__resident_options *o, ls__resident **out)
@@ -300,12 +377,12 @@ static ls_status create(cuda_device *d, const ls__resident_options *o, ls__resid
                           .nranges = o->nranges,
                           .nstates = o->nstates,
                           .halves_kept = o->halves,
+                          .fast = !o->deterministic && ls_comm_size(o->comm) > 1,
                           .timeout_ms = o->timeout_ms,
                           .settled = true };
     ls_status status = ls__cuda_take(d);
     bool taken = status == LS_OK;
-    if (taken) status = build(r, o);
-    status = connect(r, status, o);
+    status = make(r, status, o);
     if (status == LS_OK) {
         *out = r;
         return LS_OK;
@@ -354,7 +431,9 @@ static bool available(ls_comm *comm)
 static int64_t device_bytes(const ls__resident *r)
 {
     int64_t flat = r->count * (int64_t)sizeof(float), own = r->packed * (int64_t)sizeof(float);
-    return flat * (2 + r->nbuffers) + (r->halves ? flat / 2 : 0) + own * (r->nstates + r->ninbox);
+    int64_t staging = r->staging_count * (int64_t)sizeof(float);
+    return flat * (2 + r->nbuffers) + (r->halves ? flat / 2 : 0) + own * (r->nstates + r->ninbox) +
+           staging;
 }
 
 /* --- order, and waiting --- */

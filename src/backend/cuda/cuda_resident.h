@@ -7,6 +7,11 @@
  *     states   (packed) of what this rank owns, side by side
  *     inbox    (packed) each: what other ranks' subtrees hold of what this rank owns
  *
+ * Several ranks add their gradients in the fixed tree (--deterministic), or by the library that
+ * connects them (fast): then leaves are added as they come, the one inbox gets the sum, and
+ *
+ *     staging  (staging_count) buckets in parts of one size, on their way out or in
+ *
  * Two streams: graphs, and the merging of leaves, run on the device's; everything behind the last
  * leaf runs on `stream`. It begins behind `computed`, and the next run, which reads parameters and
  * writes gradients, begins behind `committed`. */
@@ -30,6 +35,7 @@ enum { CUDA_IN_LEAF = -1 };
 typedef struct cuda_subtrees {
     int begin, end; /* the rank's leaves */
     int next;
+    bool any; /* any two are merged, siblings or not */
     int n;
     cuda_subtree list[CUDA_SOURCES_MAX];
 } cuda_subtrees;
@@ -39,11 +45,6 @@ typedef struct cuda_merge {
     int into, from; /* as cuda_subtree's buffer */
 } cuda_merge;
 
-/* A stretch of the space that a rank owns of a bucket. */
-typedef struct cuda_slice {
-    int64_t begin, end; /* elements */
-} cuda_slice;
-
 struct ls__resident {
     cuda_device *device;
     ls_comm *comm;
@@ -52,15 +53,16 @@ struct ls__resident {
     int64_t count;
     int nsegments, nstates;
     bool halves_kept;
+    bool fast;
     int timeout_ms;
 
     ls__range *ranges;
     int nranges;
     int64_t *range_packed; /* (nranges) */
-    int64_t packed;        /* elements that this rank owns, with their slices' margins */
+    int64_t packed;        /* elements: room for a bucket's largest slice, bucket by bucket */
     int nbuckets;
     cuda_slice *slices;     /* (size, nbuckets) */
-    int64_t *bucket_packed; /* (nbuckets) */
+    int64_t *bucket_packed; /* (nbuckets + 1) */
     int64_t *bucket_begin;  /* (nbuckets + 1) elements of the flat space */
 
     int64_t nowned;         /* blocks */
@@ -74,6 +76,9 @@ struct ls__resident {
     float *states[CUDA_STATES_MAX];
     float **inbox; /* (ninbox) */
     int ninbox;
+    float *staging; /* fast alone, like parts: slices once more */
+    int64_t staging_count;
+    cuda_slice *parts;
     cuda_owned *owned;    /* (nowned) */
     double *norms;        /* (nowned) */
     ls__rule_step *steps; /* (nsegments) */
@@ -99,7 +104,7 @@ struct ls__resident {
     int nmerges;
     int next_bucket; /* those from here on have been merged and exchanged */
     bool summed;
-    const float *sum; /* flat; owned blocks of it */
+    const float *sum; /* owned blocks of it; flat, fast: packed */
     ls__tree *tree;
     int *leaves;                        /* of all sources, for the tree */
     struct cuda_collective *collective; /* NULL for one rank */
@@ -112,6 +117,23 @@ extern const ls__resident_table ls__cuda_resident_table;
 /* For runs: what they begin behind; waiting for a stream that an exchange may hold up. */
 ls_status ls__cuda_resident_before(ls__resident *r);
 ls_status ls__cuda_resident_settle(ls__resident *r, cudaStream_t stream, const char *what);
+
+/* Elements of the largest slice of a bucket, with its margin. */
+static inline int64_t ls__cuda_bucket_most(const ls__resident *r, int bucket)
+{
+    return r->bucket_packed[bucket + 1] - r->bucket_packed[bucket];
+}
+
+static inline float *ls__cuda_buffer(const ls__resident *r, int buffer)
+{
+    return buffer == CUDA_IN_LEAF ? r->leaf : r->buffers[buffer];
+}
+
+/* --- cuda_resident_parts.c --- */
+void ls__cuda_parts_plan(ls__resident *r); /* staging_count */
+/* On the exchange's stream: the buckets from `first` on that have not been, the deepest first. */
+ls_status ls__cuda_parts_reduce(ls__resident *r, int first);
+ls_status ls__cuda_parts_gather(ls__resident *r); /* everybody's parameters to everybody */
 
 /* --- cuda_resident_step.c --- */
 /* In a run, behind the steps by which these buckets' gradients, from bucket on, are complete: those

@@ -1,5 +1,6 @@
 /* A step on the device: leaves are merged as they come; behind the last one the owner of a slice gets
- * what the others have of it, sums in the tree, updates, and everybody gets the parameters.
+ * what the others have of it, sums in the tree, updates, and everybody gets the parameters. How that
+ * is done where the tree was not asked for: cuda_resident_parts.c.
  *
  * The host only launches. It waits where the agreement needs a number of the device's: the norm of
  * the sum, when gradients are clipped. */
@@ -10,11 +11,6 @@
 #include "backend/cuda/vendor_collective.h"
 
 /* --- leaves --- */
-
-static float *buffer_of(const ls__resident *r, int buffer)
-{
-    return buffer == CUDA_IN_LEAF ? r->leaf : r->buffers[buffer];
-}
 
 /* The next leaf that holds samples, from `leaf` on; the end when there is none. */
 static int next_present(const ls__resident *r, int leaf)
@@ -44,6 +40,7 @@ void ls__cuda_resident_begin(ls__resident *r, const bool *present)
 {
     memcpy(r->present, present, (size_t)r->micro_batches * sizeof *present);
     ls__cuda_subtrees_begin(&r->own, r->micro_batches, r->rank, r->size);
+    r->own.any = r->fast;
     r->used = 0;
     r->nmerges = 0;
     r->next_bucket = r->nbuckets;
@@ -56,8 +53,8 @@ void ls__cuda_resident_begin(ls__resident *r, const bool *present)
 static void merge(ls__resident *r)
 {
     cuda_subtree *a = &r->own.list[r->own.n - 2], *b = a + 1;
-    ls__cuda_launch_accumulate(r->device->stream, r->count, buffer_of(r, a->buffer),
-                               buffer_of(r, b->buffer));
+    ls__cuda_launch_accumulate(r->device->stream, r->count, ls__cuda_buffer(r, a->buffer),
+                               ls__cuda_buffer(r, b->buffer));
     if (b->buffer != CUDA_IN_LEAF) r->used &= ~(1u << b->buffer);
     r->own.n--;
 }
@@ -122,7 +119,7 @@ static ls_status exchange_bucket(ls__resident *r, int b, const cuda_subtrees *al
         if (p == r->rank) continue;
         for (int i = 0; i < r->own.n && theirs->end > theirs->begin; i++)
             sends[nsends++] =
-                (cuda_transfer) { p, buffer_of(r, r->own.list[i].buffer) + theirs->begin,
+                (cuda_transfer) { p, ls__cuda_buffer(r, r->own.list[i].buffer) + theirs->begin,
                                   (size_t)(theirs->end - theirs->begin) * sizeof(float) };
         for (int i = 0; i < all[p].n; i++, inbox++)
             if (own->end > own->begin)
@@ -137,8 +134,9 @@ static ls_status exchange_bucket(ls__resident *r, int b, const cuda_subtrees *al
 static void merge_rest(ls__resident *r, int64_t begin, int64_t end)
 {
     for (int i = 0; i < r->nmerges; i++)
-        ls__cuda_launch_accumulate(r->stream, end - begin, buffer_of(r, r->merges[i].into) + begin,
-                                   buffer_of(r, r->merges[i].from) + begin);
+        ls__cuda_launch_accumulate(r->stream, end - begin,
+                                   ls__cuda_buffer(r, r->merges[i].into) + begin,
+                                   ls__cuda_buffer(r, r->merges[i].from) + begin);
 }
 
 /* The buckets from `first` on that have not been, the deepest first, behind what the device's stream
@@ -153,6 +151,7 @@ static ls_status exchange_gradients(ls__resident *r, const cuda_subtrees *all, i
         r->next_bucket = 0;
         return LS_OK;
     }
+    if (r->fast) return ls__cuda_parts_reduce(r, first);
     cuda_transfer *list = ls__alloc(2 * room, sizeof *list);
     if (!list) return LS_ERR_MEMORY;
     ls_status status = LS_OK;
@@ -193,7 +192,7 @@ static void list_sources(ls__resident *r, const cuda_subtrees *all)
         for (int i = 0; i < all[p].n; i++, n++) {
             r->leaves[n] = all[p].list[i].leaf;
             sources[n] = p == r->rank
-                             ? (cuda_tree_source) { buffer_of(r, r->own.list[i].buffer), 0 }
+                             ? (cuda_tree_source) { ls__cuda_buffer(r, r->own.list[i].buffer), 0 }
                              : (cuda_tree_source) { r->inbox[inbox++], 1 };
         }
     ls__tree_build(r->tree, r->leaves, n);
@@ -228,9 +227,11 @@ static ls_status reduce(ls__resident *r)
     cuda_subtrees *all = all_subtrees(r);
     if (!all) return LS_ERR_MEMORY;
     ls_status status = exchange_gradients(r, all, 0);
-    if (status == LS_OK) list_sources(r, all);
-    if (status == LS_OK && r->size == 1 && r->own.n == 1)
-        r->sum = buffer_of(r, r->own.list[0].buffer);
+    if (status == LS_OK && !r->fast) list_sources(r, all);
+    if (status == LS_OK && r->fast)
+        r->sum = r->inbox[0];
+    else if (status == LS_OK && r->size == 1 && r->own.n == 1)
+        r->sum = ls__cuda_buffer(r, r->own.list[0].buffer);
     else if (status == LS_OK)
         status = sum_sources(r);
     r->summed = status == LS_OK;
@@ -241,7 +242,7 @@ static ls_status reduce(ls__resident *r)
 static ls_status norms(ls__resident *r, double *out)
 {
     LS_TRY(reduce(r));
-    ls__cuda_launch_norms(r->stream, r->owned, r->nowned, r->sum, r->norms);
+    ls__cuda_launch_norms(r->stream, r->owned, r->nowned, r->sum, r->fast, r->norms);
     LS_CUDA_TRY(cudaGetLastError(), "computing the gradient's norm");
     LS_CUDA_TRY(cudaMemcpyAsync(r->host_norms, r->norms, (size_t)r->nowned * sizeof *r->norms,
                                 cudaMemcpyDeviceToHost, r->stream),
@@ -289,13 +290,17 @@ static ls_status commit(ls__resident *r, const ls__rule_step *steps)
                 "copying a step's numbers to it");
     cuda_update u = { .steps = r->steps,
                       .sum = r->sum,
+                      .packed = r->fast,
                       .params = r->params,
                       .states = { r->states[0], r->states[1] },
-                      .halves = r->size == 1 ? r->halves : NULL };
+                      .halves = r->size == 1 || r->fast ? r->halves : NULL };
     ls__cuda_launch_update(r->stream, r->owned, r->nowned, &u);
     LS_CUDA_TRY(cudaGetLastError(), "updating parameters");
-    if (r->size > 1) LS_TRY(gather(r));
-    if (r->size > 1 && r->halves)
+    if (r->fast)
+        LS_TRY(ls__cuda_parts_gather(r));
+    else if (r->size > 1)
+        LS_TRY(gather(r));
+    if (r->size > 1 && !r->fast && r->halves)
         ls__cuda_launch_convert(r->stream, r->count, r->params, false, r->halves, true);
     LS_CUDA_TRY(cudaGetLastError(), "rounding parameters");
     LS_CUDA_TRY(cudaEventRecord(r->committed, r->stream), "recording an event");

@@ -11,7 +11,7 @@ void ls__cuda_subtrees_begin(cuda_subtrees *s, int micro_batches, int rank, int 
 
 bool ls__cuda_subtrees_mergeable(const cuda_subtrees *s, int micro_batches)
 {
-    if (s->n < 2) return false;
+    if (s->n < 2 || s->any) return s->n >= 2;
     int first, span = ls__tree_node(s->list[s->n - 2].leaf, s->list[s->n - 1].leaf, &first);
     int end = first + span < micro_batches ? first + span : micro_batches;
     if (first < s->begin || end > s->next) return false;

@@ -89,15 +89,17 @@ __global__ void tree(const cuda_owned *blocks, cuda_tree_program program, float 
 /* --- norms --- */
 
 /* A warp a block: lane j adds up the elements j, j + 32, ... as the host's 32 partial sums do. */
-__global__ void squares(const cuda_owned *blocks, int64_t nblocks, const float *sums, double *out)
+__global__ void squares(const cuda_owned *blocks, int64_t nblocks, const float *sums, bool packed,
+                        double *out)
 {
     int64_t index = row_of<LS_WARP>::index();
     int lane = row_of<LS_WARP>::lane();
     bool there = index < nblocks;
     cuda_owned o = there ? blocks[index] : cuda_owned {};
+    const float *sum = sums + (packed ? o.packed : o.at);
     double total = 0;
     for (int i = lane; i < o.count; i += LS_WARP) {
-        double x = sums[o.at + i];
+        double x = sum[i];
         total += x * x;
     }
     for (int half = LS_WARP / 2; half > 0; half /= 2)
@@ -153,8 +155,9 @@ template <int STATES, typename F>
 __device__ inline void update_at(const cuda_update &u, const cuda_owned &o, int i, int n, F f)
 {
     int64_t at = o.at + i, packed = o.packed + i;
+    const float *sum = u.sum + (u.packed ? packed : at);
     if (n == EACH) {
-        floats g = read(u.sum + at), p = read(u.params + at), s0 = {}, s1 = {};
+        floats g = read(sum), p = read(u.params + at), s0 = {}, s1 = {};
         if constexpr (STATES > 0) s0 = read(u.states[0] + packed);
         if constexpr (STATES > 1) s1 = read(u.states[1] + packed);
         for (int k = 0; k < EACH; k++) {
@@ -171,7 +174,7 @@ __device__ inline void update_at(const cuda_update &u, const cuda_owned &o, int 
         element e = { u.params[at + k], 0, 0 };
         if constexpr (STATES > 0) e.s0 = u.states[0][packed + k];
         if constexpr (STATES > 1) e.s1 = u.states[1][packed + k];
-        e = f(e, u.sum[at + k]);
+        e = f(e, sum[k]);
         u.params[at + k] = e.p;
         if constexpr (STATES > 0) u.states[0][packed + k] = e.s0;
         if constexpr (STATES > 1) u.states[1][packed + k] = e.s1;
@@ -224,11 +227,11 @@ extern "C" void ls__cuda_launch_tree(cudaStream_t stream, const cuda_owned *bloc
 }
 
 extern "C" void ls__cuda_launch_norms(cudaStream_t stream, const cuda_owned *blocks,
-                                      int64_t nblocks, const float *sum, double *norms)
+                                      int64_t nblocks, const float *sum, bool packed, double *norms)
 {
     if (nblocks == 0) return;
     LS_LAUNCH(squares, storage::blocks_for(nblocks, LS_WARPS), LS_BLOCK, 0, stream, blocks, nblocks,
-              sum, norms);
+              sum, packed, norms);
 }
 
 extern "C" void ls__cuda_launch_update(cudaStream_t stream, const cuda_owned *blocks,

@@ -45,19 +45,40 @@ void ls__cuda_launch_accumulate(cudaStream_t stream, int64_t count, float *a, co
 /* Owned blocks of sum (flat) = the tree over the sources; sum may be one of them. */
 void ls__cuda_launch_tree(cudaStream_t stream, const cuda_owned *blocks, int64_t nblocks,
                           const cuda_tree_program *program, float *sum);
-/* norms[i] = sum of squares of owned block i of sum, in the host's order. */
+/* norms[i] = sum of squares of owned block i of sum (flat, or packed), in the host's order. */
 void ls__cuda_launch_norms(cudaStream_t stream, const cuda_owned *blocks, int64_t nblocks,
-                           const float *sum, double *norms);
+                           const float *sum, bool packed, double *norms);
 
 typedef struct cuda_update {
     const ls__rule_step *steps; /* by segment */
-    const float *sum;           /* flat */
+    const float *sum;           /* flat, or */
+    bool packed;                /* what this rank owns side by side */
     float *params;              /* flat */
     float *states[2];           /* packed; as many as the rules need */
     uint16_t *halves;           /* flat: the parameters in bf16; NULL = not kept */
 } cuda_update;
 void ls__cuda_launch_update(cudaStream_t stream, const cuda_owned *blocks, int64_t nblocks,
                             const cuda_update *update);
+
+/* --- kernel_parts.cu --- */
+/* A stretch of the space that a rank owns of a bucket. */
+typedef struct cuda_slice {
+    int64_t begin, end; /* elements */
+} cuda_slice;
+
+/* Slices of a bucket, as parts of one size side by side: (n, most). */
+typedef struct cuda_parts {
+    const cuda_slice *slices; /* on the device: every stride-th, n of them */
+    int stride, n;
+    int64_t most; /* elements of the largest slice or more; a multiple of 4 */
+} cuda_parts;
+
+/* parts = from + plus, both flat; plus NULL: nothing is added, from NULL: zeros. */
+void ls__cuda_launch_gather(cudaStream_t stream, const cuda_parts *bucket, const float *from,
+                            const float *plus, float *parts);
+/* to (flat) = parts but for part `own`; halves: the same as bf16, NULL = not kept. */
+void ls__cuda_launch_scatter(cudaStream_t stream, const cuda_parts *bucket, int own,
+                             const float *parts, float *to, uint16_t *halves);
 
 #ifdef __cplusplus
 }

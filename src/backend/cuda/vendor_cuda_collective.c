@@ -1,116 +1,31 @@
-/* Exchanges of GPUs by NCCL, opened at run time: the plugin loads where it is not installed, and
- * exchanges through the host then.
+/* Exchanges of GPUs by NCCL.
  *
- * What is asked of NCCL is to move bytes: grouped sends and receives, all to all. It moves no more of
- * them than a reduce-scatter and an all-gather would, and every sum stays ours, in the tree.
- * Communicators are non-blocking: whatever hangs in NCCL is found by the waiting host and aborted.
- *
- * The few prototypes are our own, so that no header of NCCL's is needed to build; where there is one,
- * they are compared with it. */
+ * In the fixed tree NCCL only moves bytes: grouped sends and receives, all to all. Else its
+ * reduce-scatter and all-gather do what they were written for. Communicators are non-blocking:
+ * whatever hangs in NCCL is found by the waiting host and aborted, and an aborted one is never used
+ * again: the processes end, and others begin with one of their own. */
 #include "backend/cuda/vendor_collective.h"
 
-#include <dlfcn.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "backend/cuda/cuda_roll.h"
+#include "backend/cuda/vendor_cuda_nccl.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
 
-/* --- NCCL as it is used here; valid from 2.14 on --- */
-
-enum { NCCL_OK = 0, NCCL_IN_PROGRESS = 7, NCCL_INT8 = 0, NCCL_ID_BYTES = 128 };
-enum { NCCL_MAGIC = (int)0xcafebeef, NCCL_KNOWN_VERSION = 21400 };
-
-typedef struct nccl_comm nccl_comm;
-typedef struct nccl_id {
-    char bytes[NCCL_ID_BYTES];
-} nccl_id;
-typedef struct nccl_config { /* of that version: later fields are taken as not set */
-    size_t size;
-    unsigned magic, version;
-    int blocking;
-} nccl_config;
-
-#if defined(__has_include)
-#if __has_include(<nccl.h>)
-#include <nccl.h>
-_Static_assert(NCCL_OK == (int)ncclSuccess && NCCL_INT8 == (int)ncclInt8, "as NCCL's");
-_Static_assert(NCCL_IN_PROGRESS == (int)ncclInProgress, "as NCCL's");
-_Static_assert(sizeof(nccl_id) == sizeof(ncclUniqueId), "as NCCL's");
-_Static_assert(offsetof(nccl_config, magic) == offsetof(ncclConfig_t, magic), "as NCCL's");
-_Static_assert(offsetof(nccl_config, version) == offsetof(ncclConfig_t, version), "as NCCL's");
-_Static_assert(offsetof(nccl_config, blocking) == offsetof(ncclConfig_t, blocking), "as NCCL's");
-#endif
-#endif
-
-static struct nccl {
-    int (*get_version)(int *version);
-    int (*get_unique_id)(nccl_id *out);
-    int (*init)(nccl_comm **out, int size, nccl_id id, int rank, nccl_config *config);
-    int (*finalize)(nccl_comm *comm);
-    int (*destroy)(nccl_comm *comm);
-    int (*abort)(nccl_comm *comm);
-    int (*async_error)(nccl_comm *comm, int *error);
-    int (*send)(const void *data, size_t count, int type, int peer, nccl_comm *comm,
-                cudaStream_t stream);
-    int (*recv)(void *data, size_t count, int type, int peer, nccl_comm *comm, cudaStream_t stream);
-    int (*group_start)(void);
-    int (*group_end)(void);
-    const char *(*error_string)(int result);
-    const char *(*last_error)(nccl_comm *comm);
-} nccl; /* a process opens it once */
-
-static const struct {
-    const char *name;
-    size_t at;
-} symbols[] = {
-    { "ncclGetVersion", offsetof(struct nccl, get_version) },
-    { "ncclGetUniqueId", offsetof(struct nccl, get_unique_id) },
-    { "ncclCommInitRankConfig", offsetof(struct nccl, init) },
-    { "ncclCommFinalize", offsetof(struct nccl, finalize) },
-    { "ncclCommDestroy", offsetof(struct nccl, destroy) },
-    { "ncclCommAbort", offsetof(struct nccl, abort) },
-    { "ncclCommGetAsyncError", offsetof(struct nccl, async_error) },
-    { "ncclSend", offsetof(struct nccl, send) },
-    { "ncclRecv", offsetof(struct nccl, recv) },
-    { "ncclGroupStart", offsetof(struct nccl, group_start) },
-    { "ncclGroupEnd", offsetof(struct nccl, group_end) },
-    { "ncclGetErrorString", offsetof(struct nccl, error_string) },
-    { "ncclGetLastError", offsetof(struct nccl, last_error) },
-};
-
-/* NULL, or why it cannot be used. */
-static const char *open_library(void)
-{
-    static char missing[160];
-    if (nccl.get_version) return NULL;
-    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL); /* stays */
-    if (!library) return "libnccl.so.2 is not installed";
-    struct nccl found;
-    for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
-        void *symbol = dlsym(library, symbols[i].name);
-        if (!symbol) {
-            snprintf(missing, sizeof missing, "libnccl.so.2 has no %s: version 2.14 is needed",
-                     symbols[i].name);
-            return missing;
-        }
-        memcpy((char *)&found + symbols[i].at, &symbol, sizeof symbol);
-    }
-    nccl = found;
-    return NULL;
-}
-
 /* --- a communicator --- */
 
 struct cuda_collective {
+    const ls__nccl_table *nccl;
     nccl_comm *comm; /* NULL = aborted */
-    cuda_roll roll;  /* without memory where ranks are on several machines */
+    void **handles;  /* (nhandles) of registered memory */
+    int nhandles;
+    cuda_roll roll; /* without memory where ranks are on several machines */
     int device, rank, size;
     int64_t timeout_ns;         /* 0 = none */
     cudaEvent_t started, ended; /* around what was launched last */
@@ -122,9 +37,9 @@ struct cuda_collective {
 
 static ls_status fail(const cuda_collective *c, int result, const char *what)
 {
-    const char *more = c->comm ? nccl.last_error(c->comm) : NULL;
+    const char *more = c->comm ? c->nccl->last_error(c->comm) : NULL;
     return ls_fail(LS_ERR_DEVICE, "GPU %d: exchange of %s: %s%s%.300s", c->device, what,
-                   nccl.error_string(result), more && more[0] ? ": " : "", more ? more : "");
+                   c->nccl->error_string(result), more && more[0] ? ": " : "", more ? more : "");
 }
 
 static ls_status time_out(const cuda_collective *c, const char *what)
@@ -146,7 +61,7 @@ static ls_status await_taken(cuda_collective *c, int result, const char *what)
     const struct timespec pause = { 0, 20000 };
     int64_t until = ls__now_ns() + c->timeout_ns;
     while (result == NCCL_IN_PROGRESS) {
-        int called = nccl.async_error(c->comm, &result);
+        int called = c->nccl->async_error(c->comm, &result);
         if (called != NCCL_OK) return fail(c, called, what);
         if (result != NCCL_IN_PROGRESS) break;
         LS_TRY(ls__cuda_roll_check(&c->roll));
@@ -156,12 +71,20 @@ static ls_status await_taken(cuda_collective *c, int result, const char *what)
     return result == NCCL_OK ? LS_OK : fail(c, result, what);
 }
 
+static void tell_begun(cuda_collective *c)
+{
+    c->begun++;
+    if (!c->roll.base) return;
+    cuda_roll_line *own = ls__cuda_roll_line(&c->roll, c->rank);
+    atomic_store_explicit(&own->begun, c->begun, memory_order_release);
+}
+
 /* --- who is there --- */
 
 typedef struct place {
     char host[64];
     int64_t bus;     /* domain, bus and device of the GPU */
-    int64_t missing; /* this rank has no NCCL */
+    int64_t version; /* of NCCL; 0 = it is not there */
 } place;
 
 static int64_t bus_of(int device)
@@ -171,42 +94,78 @@ static int64_t bus_of(int device)
     return ((int64_t)p.pciDomainID << 16) | (p.pciBusID << 8) | p.pciDeviceID;
 }
 
+/* NULL: they can exchange. */
+static const char *why_not(const place *all, int size)
+{
+    for (int i = 0; i < size; i++) {
+        if (!all[i].version) return "a rank has no usable libnccl.so.2";
+        if (all[i].version != all[0].version) return "ranks have NCCL of different versions";
+        for (int j = 0; j < i; j++)
+            if (all[i].bus == all[j].bus && strcmp(all[i].host, all[j].host) == 0)
+                return "several ranks compute on one GPU";
+    }
+    return NULL;
+}
+
+static int64_t version_here(const char **why)
+{
+    int version = 0;
+    const ls__nccl_table *nccl = ls__nccl(why);
+    return nccl && nccl->get_version(&version) == NCCL_OK ? version : 0;
+}
+
 bool ls__vendor_collective_available(ls_comm *comm, int device)
 {
     int size = ls_comm_size(comm), rank = ls_comm_rank(comm);
-    const char *why = open_library();
-    place own = { .bus = bus_of(device), .missing = why != NULL };
-    if (gethostname(own.host, sizeof own.host - 1) != 0) own.missing = 1;
+    const char *why = NULL;
+    place own = { .bus = bus_of(device), .version = version_here(&why) };
+    if (gethostname(own.host, sizeof own.host - 1) != 0) own.version = 0;
     place *all = ls__alloc((size_t)size, sizeof *all);
     if (!all) return false; /* the others find out in their next call */
     ls_status status = ls_comm_all_gather(comm, &own, all, (int64_t)sizeof own, LS_DTYPE_U8);
-    bool good = status == LS_OK;
-    for (int i = 0; good && i < size; i++) {
-        if (all[i].missing && !why) why = "a rank has no libnccl.so.2";
-        for (int j = 0; j < i; j++)
-            if (all[i].bus == all[j].bus && strcmp(all[i].host, all[j].host) == 0 && !why)
-                why = "several ranks compute on one GPU";
-    }
+    const char *found = status == LS_OK ? why_not(all, size) : NULL;
     ls__free(all);
-    if (good && why && rank == 0)
-        ls__log(LS__LOG_WARN, "%s: gradients are exchanged through the host's memory", why);
-    return good && !why;
+    if (found && rank == 0)
+        ls__log(LS__LOG_WARN, "%s: gradients are exchanged through the host's memory",
+                why ? why : found);
+    return status == LS_OK && !found;
 }
 
 /* --- begin and end --- */
 
-static ls_status connect(cuda_collective *c, ls_comm *comm)
+/* What rank 0 tells the others. */
+typedef struct invitation {
+    nccl_id id;
+    int64_t result;
+    char text[128];
+} invitation;
+
+static ls_status invite(cuda_collective *c, ls_comm *comm, nccl_id *out)
 {
-    nccl_id id = { { 0 } };
+    invitation i = { .result = NCCL_OK };
+    if (c->rank == 0) i.result = c->nccl->get_unique_id(&i.id);
+    if (i.result != NCCL_OK)
+        snprintf(i.text, sizeof i.text, "%s", c->nccl->error_string((int)i.result));
+    LS_TRY(ls_comm_broadcast(comm, &i, (int64_t)sizeof i, LS_DTYPE_U8, 0));
+    *out = i.id;
+    if (i.result == NCCL_OK) return LS_OK;
+    return ls_fail(LS_ERR_DEVICE, "rank 0: NCCL cannot be reached by the others: %.127s", i.text);
+}
+
+static ls_status connect(cuda_collective *c, const cuda_collective_options *options)
+{
+    nccl_id id;
     nccl_config config = { sizeof config, (unsigned)NCCL_MAGIC, NCCL_KNOWN_VERSION, 0 };
-    int result = c->rank == 0 ? nccl.get_unique_id(&id) : NCCL_OK, version = 0;
-    LS_TRY(ls_comm_broadcast(comm, &id, (int64_t)sizeof id, LS_DTYPE_U8, 0));
-    if (result != NCCL_OK) return fail(c, result, "addresses");
-    result = nccl.init(&c->comm, c->size, id, c->rank, &config);
-    LS_TRY(await_taken(c, result, "addresses"));
-    if (c->rank == 0 && nccl.get_version(&version) == NCCL_OK)
-        ls__log(LS__LOG_DEBUG, "NCCL %d.%d.%d connects the ranks", version / 10000,
-                version / 100 % 100, version % 100);
+    int version = 0;
+    ls__nccl_choose_interface(options->root);
+    LS_TRY(invite(c, options->comm, &id));
+    c->what = "addresses";
+    tell_begun(c);
+    LS_TRY(await_taken(c, c->nccl->init(&c->comm, c->size, id, c->rank, &config), c->what));
+    if (c->rank == 0 && c->nccl->get_version(&version) == NCCL_OK)
+        ls__log(LS__LOG_DEBUG, "NCCL %d.%d.%d connects the ranks%s", version / 10000,
+                version / 100 % 100, version % 100,
+                c->nccl->reg ? "" : ", and is too old to be told of what travels");
     return LS_OK;
 }
 
@@ -228,23 +187,27 @@ ls_status ls__vendor_collective_create(const cuda_collective_options *options,
     ls_status status = ls__cuda_roll_create(options->comm, 0, &roll);
     if (status == LS_ERR_UNSUPPORTED)
         status = LS_OK; /* several machines: it only names who is missing */
-    uint8_t failed = !c || status != LS_OK, any = 1;
+    const char *why = NULL;
+    const ls__nccl_table *nccl = ls__nccl(&why);
+    uint8_t failed = !c || !nccl || status != LS_OK, any = 1;
     if (status == LS_OK)
         status = ls_comm_all_reduce(options->comm, &failed, &any, 1, LS_DTYPE_U8, LS_REDUCE_MAX);
-    if (status == LS_OK && any) status = LS_ERR_MEMORY;
+    if (status == LS_OK && any)
+        status = why ? ls_fail(LS_ERR_UNSUPPORTED, "%s", why) : LS_ERR_MEMORY;
     if (status != LS_OK) {
         ls__cuda_roll_destroy(&roll);
         ls__free(c);
         return status;
     }
     *c = (cuda_collective) {
+        .nccl = nccl,
         .roll = roll,
         .device = options->device,
         .rank = ls_comm_rank(options->comm),
         .size = ls_comm_size(options->comm),
         .timeout_ns = options->timeout_ms > 0 ? options->timeout_ms * INT64_C(1000000) : 0,
     };
-    status = connect(c, options->comm);
+    status = connect(c, options);
     if (status == LS_OK) status = make_events(c);
     if (status != LS_OK) {
         char text[CUDA_ROLL_TEXT];
@@ -260,11 +223,12 @@ ls_status ls__vendor_collective_create(const cuda_collective_options *options,
 static void close_comm(cuda_collective *c)
 {
     if (!c->comm) return;
+    for (int i = 0; i < c->nhandles; i++) c->nccl->dereg(c->comm, c->handles[i]);
     c->timeout_ns = INT64_C(10000000000);
-    if (await_taken(c, nccl.finalize(c->comm), "farewells") == LS_OK)
-        nccl.destroy(c->comm);
+    if (await_taken(c, c->nccl->finalize(c->comm), "farewells") == LS_OK)
+        c->nccl->destroy(c->comm);
     else
-        nccl.abort(c->comm);
+        c->nccl->abort(c->comm);
 }
 
 void ls__vendor_collective_destroy(cuda_collective *c)
@@ -274,56 +238,125 @@ void ls__vendor_collective_destroy(cuda_collective *c)
     if (c->started) cudaEventDestroy(c->started);
     if (c->ended) cudaEventDestroy(c->ended);
     ls__cuda_roll_destroy(&c->roll);
+    ls__free(c->handles);
     ls__free(c);
 }
 
+/* --- memory --- */
+
+cudaError_t ls__vendor_collective_allocate(size_t nbytes, void **out)
+{
+    const char *why;
+    const ls__nccl_table *nccl = ls__nccl(&why);
+    *out = NULL;
+    if (!nccl || !nccl->mem_alloc) return cudaMalloc(out, nbytes);
+    if (nccl->mem_alloc(out, nbytes) == NCCL_OK) return cudaSuccess;
+    cudaGetLastError();
+    *out = NULL;
+    return cudaErrorMemoryAllocation;
+}
+
+void ls__vendor_collective_free(void *p)
+{
+    const char *why;
+    const ls__nccl_table *nccl = ls__nccl(&why);
+    if (p && nccl && nccl->mem_alloc)
+        nccl->mem_free(p);
+    else if (p)
+        cudaFree(p);
+}
+
+/* A refusal costs speed and nothing else. */
+ls_status ls__vendor_collective_register(cuda_collective *c, void *p, size_t nbytes)
+{
+    void *handle = NULL;
+    if (!c->nccl->reg || !c->comm) return LS_OK;
+    void **grown = ls__realloc(c->handles, (size_t)c->nhandles + 1, sizeof *grown);
+    if (!grown) return LS_ERR_MEMORY;
+    c->handles = grown;
+    if (await_taken(c, c->nccl->reg(c->comm, p, nbytes, &handle), "addresses") != LS_OK) {
+        ls__log(LS__LOG_DEBUG, "%zu bytes are not registered: %s", nbytes, ls_error_text());
+        return LS_OK;
+    }
+    if (handle) c->handles[c->nhandles++] = handle;
+    return LS_OK;
+}
+
 /* --- exchanges --- */
+
+/* One group of NCCL's. */
+typedef struct work {
+    const cuda_transfer *sends, *receives;
+    int nsends, nreceives;
+    const cuda_span *spans;
+    int nspans;
+    bool gathers; /* or adds */
+} work;
 
 static bool is_taken(int result)
 {
     return result == NCCL_OK || result == NCCL_IN_PROGRESS;
 }
 
-/* A group is ended whatever came before, or NCCL stays in it. */
-static int move(cuda_collective *c, cudaStream_t stream, const cuda_transfer *sends, int nsends,
-                const cuda_transfer *receives, int nreceives)
+static int start_span(cuda_collective *c, cudaStream_t stream, const cuda_span *s, bool gathers)
 {
-    int result = nccl.group_start();
+    return gathers ? c->nccl->all_gather(s->from, s->to, s->count, NCCL_FLOAT, c->comm, stream)
+                   : c->nccl->reduce_scatter(s->from, s->to, s->count, NCCL_FLOAT, NCCL_SUM,
+                                             c->comm, stream);
+}
+
+/* A group is ended whatever came before, or NCCL stays in it. */
+static int start(cuda_collective *c, cudaStream_t stream, const work *w)
+{
+    int result = c->nccl->group_start();
     if (!is_taken(result)) return result;
-    for (int i = 0; i < nsends && is_taken(result); i++)
-        result =
-            nccl.send(sends[i].data, sends[i].nbytes, NCCL_INT8, sends[i].peer, c->comm, stream);
-    for (int i = 0; i < nreceives && is_taken(result); i++)
-        result = nccl.recv(receives[i].data, receives[i].nbytes, NCCL_INT8, receives[i].peer,
-                           c->comm, stream);
-    int ended = nccl.group_end();
+    for (int i = 0; i < w->nsends && is_taken(result); i++)
+        result = c->nccl->send(w->sends[i].data, w->sends[i].nbytes, NCCL_INT8, w->sends[i].peer,
+                               c->comm, stream);
+    for (int i = 0; i < w->nreceives && is_taken(result); i++)
+        result = c->nccl->recv(w->receives[i].data, w->receives[i].nbytes, NCCL_INT8,
+                               w->receives[i].peer, c->comm, stream);
+    for (int i = 0; i < w->nspans && is_taken(result); i++)
+        result = start_span(c, stream, &w->spans[i], w->gathers);
+    int ended = c->nccl->group_end();
     return is_taken(result) ? ended : result;
 }
 
-static void tell_begun(cuda_collective *c)
-{
-    c->begun++;
-    if (!c->roll.base) return;
-    cuda_roll_line *own = ls__cuda_roll_line(&c->roll, c->rank);
-    atomic_store_explicit(&own->begun, c->begun, memory_order_release);
-}
-
-ls_status ls__vendor_collective_exchange(cuda_collective *c, cudaStream_t stream, const char *what,
-                                         const cuda_transfer *sends, int nsends,
-                                         const cuda_transfer *receives, int nreceives)
+static ls_status launch(cuda_collective *c, cudaStream_t stream, const char *what, const work *w)
 {
     if (!c->comm) return ls_fail(LS_ERR_DEVICE, "the exchange of %s has been given up", what);
     c->what = what;
     tell_begun(c);
-    if (nsends + nreceives == 0) return LS_OK;
+    if (w->nsends + w->nreceives + w->nspans == 0) return LS_OK;
     cudaError_t error = cudaEventRecord(c->started, stream);
-    LS_TRY(await_taken(c, move(c, stream, sends, nsends, receives, nreceives), what));
+    LS_TRY(await_taken(c, start(c, stream, w), what));
     if (error == cudaSuccess) error = cudaEventRecord(c->ended, stream);
     if (error != cudaSuccess)
         return ls_fail(LS_ERR_DEVICE, "GPU %d: exchange of %s: %s", c->device, what,
                        cudaGetErrorString(error));
     c->launched = true;
     return LS_OK;
+}
+
+ls_status ls__vendor_collective_exchange(cuda_collective *c, cudaStream_t stream, const char *what,
+                                         const cuda_transfer *sends, int nsends,
+                                         const cuda_transfer *receives, int nreceives)
+{
+    return launch(
+        c, stream, what,
+        &(work) { .sends = sends, .nsends = nsends, .receives = receives, .nreceives = nreceives });
+}
+
+ls_status ls__vendor_collective_reduce_scatter(cuda_collective *c, cudaStream_t stream,
+                                               const char *what, const cuda_span *spans, int n)
+{
+    return launch(c, stream, what, &(work) { .spans = spans, .nspans = n });
+}
+
+ls_status ls__vendor_collective_all_gather(cuda_collective *c, cudaStream_t stream,
+                                           const char *what, const cuda_span *spans, int n)
+{
+    return launch(c, stream, what, &(work) { .spans = spans, .nspans = n, .gathers = true });
 }
 
 /* The device has come to the exchange, and is not through with it. */
@@ -345,7 +378,7 @@ ls_status ls__vendor_collective_check(cuda_collective *c)
     ls_status status = ls__cuda_roll_check(&c->roll);
     if (status == LS_OK && !c->comm)
         status = ls_fail(LS_ERR_DEVICE, "the exchange of %s has been given up", c->what);
-    if (status == LS_OK && nccl.async_error(c->comm, &error) == NCCL_OK && error != NCCL_OK &&
+    if (status == LS_OK && c->nccl->async_error(c->comm, &error) == NCCL_OK && error != NCCL_OK &&
         error != NCCL_IN_PROGRESS)
         status = fail(c, error, c->what ? c->what : "nothing");
     if (status == LS_OK && is_waiting(c) && c->timeout_ns &&
@@ -361,6 +394,6 @@ ls_status ls__vendor_collective_check(cuda_collective *c)
 void ls__vendor_collective_abort(cuda_collective *c, const char *why)
 {
     ls__cuda_roll_fail(&c->roll, why);
-    if (c->comm) nccl.abort(c->comm);
+    if (c->comm) c->nccl->abort(c->comm);
     c->comm = NULL;
 }
