@@ -252,6 +252,31 @@ static void recomputation_has_the_same_bits(void **state)
     compare_free(&twice);
 }
 
+static void wide(ls_graph *g, void *user)
+{
+    (void)user;
+    ls_output(g, "scores", ls_linear(ls_linear(ls_input(g, "x"), "wide", 2048), "fc", 10));
+}
+
+/* A product with a bias that is stored as bf16 is nowhere stored as f32. */
+static void a_bias_takes_no_second_product(void **state)
+{
+    (void)state;
+    enum { BATCH = 256 };
+    ls__graph_options options = { .stage = LS_STAGE_PREDICT,
+                                  .batch = BATCH,
+                                  .fields = rows_fields,
+                                  .nfields = 2,
+                                  .precision = LS_PRECISION_BF16_MIXED };
+    ls_graph *g;
+    ls__executable *e;
+    assert_ok(ls__graph_build(wide, NULL, &options, &g));
+    assert_ok(compare_backend(2)->compile(g, &e));
+    assert_in_range(compare_memory(e), 1, BATCH * 2048 * sizeof(float) - 1);
+    compare_backend(2)->destroy(e);
+    ls__graph_destroy(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -264,6 +289,7 @@ int main(void)
         cmocka_unit_test(a_head_in_blocks_rounds_too),
         cmocka_unit_test(the_linear_layers_of_a_cnn_round),
         cmocka_unit_test(recomputation_has_the_same_bits),
+        cmocka_unit_test(a_bias_takes_no_second_product),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -330,13 +330,21 @@ static void round_outputs(const reference_call *call)
     }
 }
 
+static bool rounds(const reference_call *call, int input)
+{
+    const ls__node *node = call->node;
+    bool bias = node->op == &ls__op_linear && input == 2;
+    return bias ? call->run->rounds_bias && node->half && node->out[0]->half
+                : ls__node_rounds(node, input);
+}
+
 /* bf16-mixed: factors are rounded, and so is what a half tensor stores. */
 static ls_status run_rounding(reference_call *call)
 {
     const ls__node *node = call->node;
     double *copies[LS__MAX_INPUTS] = { 0 };
     for (int k = 0; k < node->nin; k++) {
-        if (!ls__node_rounds(node, k)) continue;
+        if (!rounds(call, k)) continue;
         copies[k] = rounded_copy(call->in[k], reference_count(node->in[k]));
         call->in[k] = copies[k];
     }

@@ -13,6 +13,7 @@ typedef struct reference {
     uint64_t seed;
     int64_t step, first;
     double grad_seed;
+    bool rounds_bias; /* of a product that is stored as bf16, as GPUs' libraries do */
 } reference;
 
 /* One call of an operation, its arrays as doubles. */

@@ -27,8 +27,9 @@ typedef struct cuda_call {
     const void *in[LS__MAX_INPUTS];   /* on the device, as the node's inputs */
     const void *half[LS__MAX_INPUTS]; /* a parameter's copy in bf16, where there is one; or NULL */
     void *out[LS__MAX_OUTPUTS];       /* on the device, as the node's outputs */
-    void *workspace;                  /* as many bytes as the operation asked for */
-    cuda_values *values;              /* on the device */
+    bool adds;       /* an embedding's gradient: out[0] holds another one, to which it is added */
+    void *workspace; /* as many bytes as the operation asked for */
+    cuda_values *values; /* on the device */
     cudaStream_t stream;
 } cuda_call;
 

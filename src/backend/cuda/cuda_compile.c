@@ -54,8 +54,10 @@ static ls_status make_steps(ls__executable *e)
     e->npieces = e->ntensors; /* a tensor's piece has its id */
     for (int i = 0; i < n; i++) {
         if (nodes[i].op == &ls__op_reshape) continue; /* a view */
+        if (ls__cuda_is_absorbed(e, i)) continue;
         LS_TRY(make_step(e, &nodes[i]));
         cuda_step *s = &e->steps[e->nsteps - 1];
+        s->call.adds = ls__cuda_adds(e, i);
         size_t nbytes = s->own_bytes;
         add_roundings(s, &nbytes);
         if (nbytes == 0) continue;
@@ -160,6 +162,7 @@ static ls_status build(ls__executable *e, const ls_graph *graph)
     e->graph = graph;
     e->ntensors = ls__graph_tensors(graph, &e->tensors);
     e->nparams = ls__graph_params(graph, &e->params);
+    LS_TRY(ls__cuda_find_sums(e));
     LS_TRY(make_steps(e));
     LS_TRY(ls__cuda_plan(e));
     LS_TRY(find_travels(e));
@@ -183,6 +186,7 @@ static void free_executable(ls__executable *e)
     ls__free(e->cuts);
     ls__free(e->apart);
     ls__free(e->steps);
+    ls__free(e->sums);
     ls__free(e->pieces);
     ls__free(e->root);
     ls__free(e->place);

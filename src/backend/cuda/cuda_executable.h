@@ -38,6 +38,12 @@ typedef struct cuda_step {
     void *rounded[LS__MAX_OUTPUTS];
 } cuda_step;
 
+/* A table's gradient, by node, that adds itself to another of the same parameter; the sum's node is
+ * no step. */
+typedef struct cuda_sum {
+    int node, sum;
+} cuda_sum;
+
 /* A tensor that travels at the begin or at the end of a run, through pinned memory. */
 typedef struct cuda_travel {
     const ls_tensor *tensor;
@@ -63,6 +69,8 @@ struct ls__executable {
 
     cuda_step *steps;
     int nsteps;
+    cuda_sum *sums;
+    int nsums;
 
     /* The plan: pieces of the arena, or, where the device keeps them apart, memory of their own. */
     ls__lifetime *pieces;
@@ -112,6 +120,13 @@ size_t ls__cuda_stored_bytes(const ls_tensor *x); /* on the device */
 /* --- cuda_plan.c --- */
 /* Decides where every tensor lies; steps know their workspaces already. */
 ls_status ls__cuda_plan(ls__executable *e);
+
+/* --- cuda_sums.c --- */
+ls_status ls__cuda_find_sums(ls__executable *e);
+bool ls__cuda_is_absorbed(const ls__executable *e, int node); /* a sum that is no step */
+bool ls__cuda_adds(const ls__executable *e, int node);        /* to what lies at its output */
+/* The parts of a sum lie where it lies; roots and pieces are known. */
+void ls__cuda_join_sums(ls__executable *e);
 
 /* --- cuda_bind.c --- */
 /* Makes room for the flat spaces and sets all pointers, when something has moved. */

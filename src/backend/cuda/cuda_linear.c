@@ -1,9 +1,10 @@
-/* linear and its gradients: a product by the vendor's library, with what bf16 needs before and
- * behind it. Formulas: ops.h.
+/* linear and its gradients: a product by the vendor's library, with what bf16 needs before it.
+ * Formulas: ops.h.
  *
  * A half node's factors that are stored as f32 (weights, mostly) are rounded into the workspace
- * first. A product that is stored as bf16 and has a bias is computed as f32: the bias is added
- * before the one rounding. */
+ * first, unless they are kept rounded beside the parameters. So is the bias of a product that is
+ * stored as bf16: cuBLASLt adds no other to it, and to add it in a pass of its own would write and
+ * read the product as f32 once more. */
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/kernel_elementwise.h"
 #include "backend/cuda/kernel_linear.h"
@@ -17,8 +18,8 @@ typedef struct layout {
     cuda_matmul product;
     bool rounds[2]; /* factor i of the node lies rounded at factor[i] */
     size_t factor[2];
-    bool finishes; /* the product is f32 and lies at wide; a kernel adds the bias and rounds */
-    size_t wide;
+    bool rounds_bias;
+    size_t bias;
     size_t sums; /* of the bias's gradient */
     size_t vendor;
     size_t nbytes;
@@ -56,11 +57,8 @@ static layout layout_of(const ls__node *node)
         l.rounds[i] = ls__node_rounds(node, i) && !x->half;
         if (l.rounds[i]) l.factor[i] = add(&l, (size_t)ls__cuda_count(x) * 2);
     }
-    l.finishes = l.product.half_out && l.product.has_bias;
-    if (l.finishes) {
-        l.wide = add(&l, (size_t)ls__cuda_count(node->out[0]) * sizeof(float));
-        l.product.half_out = l.product.has_bias = false;
-    }
+    l.rounds_bias = l.product.half_out && l.product.has_bias;
+    if (l.rounds_bias) l.bias = add(&l, (size_t)l.product.n * 2);
     if (node->op == &ls__op_linear_grad_weight && node->nout == 2)
         l.sums = add(&l, ls__cuda_column_sums_workspace(l.product.k, l.product.m));
     l.vendor = add(&l, ls__vendor_matmul_workspace(&l.product));
@@ -72,30 +70,26 @@ static size_t workspace(const ls__node *node)
     return layout_of(node).nbytes;
 }
 
+/* The input as bf16: as it is kept, rounded once a step, or rounded now. */
+static const void *rounded(const cuda_call *call, int i, void *room)
+{
+    if (call->half[i]) return call->half[i];
+    ls__cuda_launch_convert(call->stream, ls__cuda_count(call->node->in[i]), call->in[i], false,
+                            room, true);
+    return room;
+}
+
 static ls_status run(const cuda_call *call)
 {
     const ls__node *node = call->node;
     layout l = layout_of(node);
     char *space = call->workspace;
-    const void *factor[2];
-    for (int i = 0; i < 2; i++) {
-        factor[i] = call->in[i];
-        if (!l.rounds[i]) continue;
-        if (call->half[i]) { /* kept beside it, rounded once a step */
-            factor[i] = call->half[i];
-            continue;
-        }
-        ls__cuda_launch_convert(call->stream, ls__cuda_count(node->in[i]), call->in[i], false,
-                                space + l.factor[i], true);
-        factor[i] = space + l.factor[i];
-    }
-    const float *bias = node->op == &ls__op_linear && node->nin == 3 ? call->in[2] : NULL;
-    void *product = l.finishes ? space + l.wide : call->out[0];
-    LS_TRY(ls__vendor_matmul(call->stream, &l.product, factor[0], factor[1],
-                             l.product.has_bias ? bias : NULL, product, space + l.vendor));
-    if (l.finishes)
-        ls__cuda_launch_bias_round(call->stream, l.product.m, l.product.n, product, bias,
-                                   call->out[0]);
+    const void *factor[2], *bias = NULL;
+    for (int i = 0; i < 2; i++)
+        factor[i] = l.rounds[i] ? rounded(call, i, space + l.factor[i]) : call->in[i];
+    if (l.product.has_bias) bias = l.rounds_bias ? rounded(call, 2, space + l.bias) : call->in[2];
+    LS_TRY(ls__vendor_matmul(call->stream, &l.product, factor[0], factor[1], bias, call->out[0],
+                             space + l.vendor));
     if (node->op == &ls__op_linear_grad_weight && node->nout == 2)
         ls__cuda_launch_column_sums(call->stream, l.product.k, l.product.m, factor[0], node->half,
                                     call->out[1], (float *)(space + l.sums));

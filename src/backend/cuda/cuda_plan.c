@@ -74,6 +74,7 @@ ls_status ls__cuda_plan(ls__executable *e)
     e->place = ls__alloc(n, sizeof *e->place);
     if (!e->root || !e->place) return LS_ERR_MEMORY;
     ls__graph_liveness(e->graph, may_lie_in, NULL, e->root, e->pieces);
+    ls__cuda_join_sums(e);
     for (int i = 0; i < e->ntensors; i++) place(e, e->tensors[i]);
     if (!ls__cuda_device()->apart) round_up(e); /* else exact sizes, to find who leaves them */
     e->arena_bytes = ls__memory_plan(e->pieces, e->npieces);

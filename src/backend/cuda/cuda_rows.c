@@ -140,7 +140,7 @@ static ls_status run_embedding_grad(const cuda_call *call)
     const ls_tensor *table = call->node->out[0];
     ls__launch_embedding_grad(call->in[0], ls__cuda_integers(call, 1),
                               ls__cuda_count(call->node->in[1]), call->out[0], table->shape[0],
-                              table->shape[1], call->stream);
+                              table->shape[1], call->adds, call->stream);
     return LS_OK;
 }
 

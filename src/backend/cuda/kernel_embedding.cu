@@ -115,7 +115,8 @@ static __device__ inline void add_matches(const matches *found, const float *g, 
 }
 
 static __global__ void embedding_grad(const float *g, const void *tokens, device_integer type,
-                                      int64_t ntokens, float *table, int64_t rows, int width)
+                                      int64_t ntokens, float *table, int64_t rows, int width,
+                                      bool adds)
 {
     __shared__ matches found[LS_WARPS];
     const int64_t first_row = (int64_t)blockIdx.x * VOCABULARY;
@@ -123,7 +124,7 @@ static __global__ void embedding_grad(const float *g, const void *tokens, device
     const bool owner = column < width;
     const int owned = rows - first_row < VOCABULARY ? (int)(rows - first_row) : (int)VOCABULARY;
     table += first_row * width + column;
-    for (int r = 0; owner && r < owned; r++) table[(int64_t)r * width] = 0;
+    for (int r = 0; owner && !adds && r < owned; r++) table[(int64_t)r * width] = 0;
     column_sum sum = { table, width, -1, 0 };
     for (int64_t begin = 0; begin < ntokens; begin += WINDOW) {
         search(tokens, type, begin, ntokens, first_row, owned, &found[threadIdx.x / LS_WARP]);
@@ -136,10 +137,12 @@ static __global__ void embedding_grad(const float *g, const void *tokens, device
 }
 
 void ls__launch_embedding_grad(const float *g, device_integers tokens, int64_t ntokens,
-                               float *table, int64_t rows, int64_t width, cudaStream_t stream)
+                               float *table, int64_t rows, int64_t width, bool adds,
+                               cudaStream_t stream)
 {
     LS_LAUNCH(embedding_grad, dim3(blocks_for(rows, VOCABULARY), blocks_for(width, LS_BLOCK)),
-              LS_BLOCK, 0, stream, g, tokens.data, tokens.type, ntokens, table, rows, (int)width);
+              LS_BLOCK, 0, stream, g, tokens.data, tokens.type, ntokens, table, rows, (int)width,
+              adds);
 }
 
 /* --- positions --- */

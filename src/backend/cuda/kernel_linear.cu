@@ -1,5 +1,4 @@
-/* What a linear layer needs beside its product: a bias added before the result is rounded, and the
- * bias's gradient, sums of columns.
+/* What a linear layer needs beside its products: the bias's gradient, sums of columns.
  *
  * Columns are few and rows are many (tokens of a batch), so rows are cut into stretches of fixed
  * size; a block adds one up for 32 columns, eight rows at a time side by side, and a second kernel
@@ -11,13 +10,6 @@ namespace
 {
 
 enum { THREADS = 256, COLUMNS = 32, LANES = THREADS / COLUMNS, STRETCH = 256 };
-
-__global__ void bias_round(int64_t count, int64_t columns, const float *__restrict__ x,
-                           const float *__restrict__ bias, __nv_bfloat16 *__restrict__ y)
-{
-    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i < count) storage::store(&y[i], x[i] + bias[i % columns]);
-}
 
 /* Block (b, s): columns [32 b, ...), rows of stretch s. A warp reads 32 neighbours of a row. */
 template <typename G>
@@ -57,13 +49,6 @@ int64_t stretches_of(int64_t rows)
 }
 
 } // namespace
-
-extern "C" void ls__cuda_launch_bias_round(cudaStream_t stream, int64_t rows, int64_t columns,
-                                           const float *x, const float *bias, void *y)
-{
-    LS_LAUNCH(bias_round, storage::blocks_for(rows * columns, THREADS), THREADS, 0, stream,
-              rows * columns, columns, x, bias, (__nv_bfloat16 *)y);
-}
 
 extern "C" size_t ls__cuda_column_sums_workspace(int64_t rows, int64_t columns)
 {

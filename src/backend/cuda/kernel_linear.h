@@ -1,4 +1,4 @@
-/* Launchers of what a linear layer needs beside its product. Pointers are on the device. */
+/* Launchers of what a linear layer needs beside its products. Pointers are on the device. */
 #ifndef LS_BACKEND_CUDA_KERNEL_LINEAR_H
 #define LS_BACKEND_CUDA_KERNEL_LINEAR_H
 
@@ -11,10 +11,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* y (rows,columns) = x + bias (columns) on every row, rounded to bf16 */
-void ls__cuda_launch_bias_round(cudaStream_t stream, int64_t rows, int64_t columns, const float *x,
-                                const float *bias, void *y);
 
 /* sum (columns) of g (rows,columns) over its rows, in an order that depends on the shape only. */
 size_t ls__cuda_column_sums_workspace(int64_t rows, int64_t columns);

@@ -54,9 +54,10 @@ void ls__launch_activation_grad(int kind, device_in g, device_in x, device_out d
 
 void ls__launch_embedding(device_integers tokens, int64_t ntokens, const float *table, int64_t rows,
                           int64_t width, device_out y, cuda_values *values, cudaStream_t stream);
-/* add: table holds a sum already and gets what is missing; else it is written whole. */
+/* adds: table holds a sum already and gets what is missing; else it is written whole. */
 void ls__launch_embedding_grad(const float *g, device_integers tokens, int64_t ntokens,
-                               float *table, int64_t rows, int64_t width, cudaStream_t stream);
+                               float *table, int64_t rows, int64_t width, bool adds,
+                               cudaStream_t stream);
 
 typedef struct position_forward {
     const float *x, *table;  /* (batch,length,width), (rows,width) */

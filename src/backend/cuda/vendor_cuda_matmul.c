@@ -17,7 +17,7 @@ enum { MOST_PARTS = 8, MOST_BYTES = 32 << 20 };
 /* Where the matrices lie: multiples of so many bytes, at most 256. Parameters and gradients lie where
  * the flat space puts them, and an algorithm that reads more at a time than they allow fails. */
 typedef struct alignment {
-    uint32_t a, b, c;
+    uint32_t a, b, c, bias;
 } alignment;
 
 typedef struct known {
@@ -76,7 +76,7 @@ static cublasStatus_t make_layout(cublasLtMatrixLayout_t *out, bool half, int64_
                                       (uint64_t)rows, columns);
 }
 
-static ls_status describe_operation(description *d, const cuda_matmul *p, const float *bias)
+static ls_status describe_operation(description *d, const cuda_matmul *p, const void *bias)
 {
     ls_status status = LS_OK;
     cublasOperation_t left = p->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -91,7 +91,7 @@ static ls_status describe_operation(description *d, const cuda_matmul *p, const 
                    status, done);
     if (!p->has_bias) goto done;
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    int32_t type = CUDA_R_32F;
+    int32_t type = p->half_out ? CUDA_R_16BF : CUDA_R_32F; /* the only ones that it takes */
     LS_LT_TRY_GOTO(cublasLtMatmulDescSetAttribute(d->operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
                                                   &epilogue, sizeof epilogue),
                    status, done);
@@ -165,7 +165,7 @@ static bool same(const cuda_matmul *a, const cuda_matmul *b)
 
 static bool same_places(const alignment *a, const alignment *b)
 {
-    return a->a == b->a && a->b == b->b && a->c == b->c;
+    return a->a == b->a && a->b == b->b && a->c == b->c && a->bias == b->bias;
 }
 
 static ls_status find_algorithm(description *d, const cuda_matmul *p, const alignment *at,
@@ -196,12 +196,12 @@ failed:
 }
 
 ls_status ls__vendor_matmul(cudaStream_t stream, const cuda_matmul *product, const void *a,
-                            const void *b, const float *bias, void *c, void *workspace)
+                            const void *b, const void *bias, void *c, void *workspace)
 {
     const float one = 1, zero = 0;
     ls_status status = LS_OK;
     description d = { 0 };
-    const alignment at = { aligned_to(a), aligned_to(b), aligned_to(c) };
+    const alignment at = { aligned_to(a), aligned_to(b), aligned_to(c), aligned_to(bias) };
     const known *k = NULL;
     if (!handle) LS_LT_TRY_GOTO(cublasLtCreate(&handle), status, done);
     LS_TRY_GOTO(describe_operation(&d, product, bias), status, done);

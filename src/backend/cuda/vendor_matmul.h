@@ -17,13 +17,13 @@ typedef struct cuda_matmul {
     bool half;                       /* a and b are bf16, else f32 */
     bool tf32;                       /* f32 factors may be rounded to TF32 (10 bits) */
     bool half_out;                   /* c is bf16, else f32 */
-    bool has_bias;                   /* f32; only where c is f32 */
+    bool has_bias;                   /* stored as c is; added in f32, before c is rounded */
 } cuda_matmul;
 
 /* Bytes of workspace: a function of the product, the device and the library's version. */
 size_t ls__vendor_matmul_workspace(const cuda_matmul *product);
 /* The same bits in every run. */
 ls_status ls__vendor_matmul(cudaStream_t stream, const cuda_matmul *product, const void *a,
-                            const void *b, const float *bias, void *c, void *workspace);
+                            const void *b, const void *bias, void *c, void *workspace);
 
 #endif

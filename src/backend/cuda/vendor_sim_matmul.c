@@ -12,7 +12,7 @@ enum { TILE = 64 };
 typedef struct arguments {
     cuda_matmul product;
     const void *a, *b;
-    const float *bias;
+    const void *bias;
     void *c;
     float *tile; /* (k,TILE) and, behind it, a row (k) */
 } arguments;
@@ -76,13 +76,20 @@ static void multiply(const float *left, const float *tile, int64_t k, float *res
         for (int j = 0; j < TILE; j++) sums[j] += left[r] * tile[r * TILE + j];
 }
 
+static float bias_at(const arguments *args, int64_t i)
+{
+    if (!args->bias) return 0;
+    return args->product.half_out ? read_half(((const uint16_t *)args->bias)[i])
+                                  : ((const float *)args->bias)[i];
+}
+
 static void store(const arguments *args, int64_t row, int64_t first, int64_t width,
                   const float *sums)
 {
     const cuda_matmul *p = &args->product;
     for (int64_t j = 0; j < width; j++) {
         int64_t i = row * p->n + first + j;
-        float value = sums[j] + (args->bias ? args->bias[first + j] : 0);
+        float value = sums[j] + bias_at(args, first + j);
         if (p->half_out)
             ((uint16_t *)args->c)[i] = round_half(value);
         else
@@ -112,7 +119,7 @@ size_t ls__vendor_matmul_workspace(const cuda_matmul *product)
 }
 
 ls_status ls__vendor_matmul(cudaStream_t stream, const cuda_matmul *product, const void *a,
-                            const void *b, const float *bias, void *c, void *workspace)
+                            const void *b, const void *bias, void *c, void *workspace)
 {
     arguments args = { *product, a, b, bias, c, workspace };
     /* Its failure is found by the caller, as that of a launch. */
