@@ -114,6 +114,7 @@ typedef struct ls__launcher_plan {
     bool by_number;                  /* the GPUs' numbers are in PCI order */
     char visible[LS__VISIBLE_TEXT];  /* CUDA_VISIBLE_DEVICES of all; "" = as it was found */
     bool threads_said;               /* by --threads-per-device */
+    bool kind_said;                  /* by --devices, and it is not GPUs */
     bool own_threads;                /* OMP_NUM_THREADS was there already, and stays */
     char host[256];
     char master_addr[256];

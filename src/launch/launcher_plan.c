@@ -111,6 +111,7 @@ static ls_status plan_devices(const ls__launcher_flags *flags, const ls__options
                        "process per machine",
                        out->nodes.found, others, out->devices.count);
     out->size = out->devices.count;
+    out->kind_said = devices && strcmp(devices, "auto") != 0 && out->devices.kind != LS__DEVICE_GPU;
     const char *set = getenv("OMP_NUM_THREADS");
     out->own_threads = set && set[0] && threads == 0;
     out->threads_said = threads > 0;

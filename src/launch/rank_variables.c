@@ -165,12 +165,24 @@ static ls_status set_gpus(ls__rank_variables *v, const ls__launcher_plan *plan, 
     return set(v, "CUDA_VISIBLE_DEVICES", visible);
 }
 
+/* What programs of ours compute on, where that is not what they find: CPUs beside GPUs, simulated
+ * ones. */
+static ls_status set_devices(ls__rank_variables *v, const ls__launcher_plan *plan)
+{
+    char text[32];
+    if (!plan->kind_said) return LS_OK;
+    snprintf(text, sizeof text, "%s:%d", ls__device_kind_name(plan->devices.kind),
+             plan->place.local_size);
+    return set(v, "LOCKSTEP_DEVICES", text);
+}
+
 static ls_status set_all(ls__rank_variables *v, const ls__launcher_plan *plan,
                          const ls__launcher_start *start, int rank)
 {
     LS_TRY(set_places(v, plan, rank));
     if (plan->place.secret[0]) LS_TRY(set(v, "LOCKSTEP_SECRET", plan->place.secret));
     LS_TRY(set_gpus(v, plan, rank));
+    LS_TRY(set_devices(v, plan));
     LS_TRY(set_master(v, plan, start->port));
     LS_TRY(set_elastic(v, plan, start, rank));
     LS_TRY(set_channels(v, start->folder, plan->place.first_rank, rank));

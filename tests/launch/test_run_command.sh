@@ -44,8 +44,8 @@ has out TORCHELASTIC_MAX_RESTARTS=2
 run 0 --nproc-per-node 3 sh -c 'echo "$RANK of $WORLD_SIZE" >&2'
 has err "[2] 2 of 3"
 has err "1 node x 3 processes = 3 ranks"
-run 0 --devices cpu:2 sh -c 'echo $WORLD_SIZE'
-has out 2
+run 0 --devices cpu:2 sh -c 'echo $WORLD_SIZE on $LOCKSTEP_DEVICES'
+has out "2 on cpu:2"
 run 0 --nproc_per_node=cpu sh -c 'echo $WORLD_SIZE'
 has out "$(nproc)"
 PET_NPROC_PER_NODE=3 "$lockstep" run sh -c 'echo $WORLD_SIZE' >out 2>err
