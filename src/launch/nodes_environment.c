@@ -20,10 +20,10 @@
 #include "base/mac.h"
 #include "launch/node_names.h"
 #include "launch/nodes_plan.h"
-#include "launch/pmi.h"
+#include "world/pmi.h"
 
 /* Below what the kernel hands out, above what services use. */
-enum { PORT_LOW = 10000, PORTS = 20000 };
+enum { PORT_LOW = 10000, PORTS = 20000, PMI_MS = 60000 };
 
 static int port_of(const char *what)
 {
@@ -193,7 +193,8 @@ static ls_status from_pmi(ls__launcher_plan *plan)
         snprintf(text, sizeof text, "%s/%d/%s", nodes->loopback ? "127.0.0.1" : address,
                  nodes->port, secret);
     }
-    LS_TRY(ls__pmi_share(fd, rank == 0, text));
+    LS_TRY(ls__pmi_share(fd, rank == 0, PMI_MS, text));
+    ls__pmi_leave(fd);
     char host[LS__ADDRESS_TEXT];
     int used = -1;
     if (sscanf(text, "%63[^/]/%d/%32[0-9a-f]%n", host, &nodes->port, secret, &used) != 3 ||

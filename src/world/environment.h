@@ -18,6 +18,8 @@ typedef enum ls__found_at {
     LS__FOUND_HERE,       /* all ranks are on one machine */
     LS__FOUND_AT_ADDRESS, /* rank 0's machine listens at address and port */
     LS__FOUND_AT_AGENT, /* at address and port is the agent's TCPStore (torchrun), which is told */
+    LS__FOUND_BY_PMIX,  /* the process manager that started the ranks lets them exchange words, */
+    LS__FOUND_BY_PMI,   /* in one of two languages */
     LS__FOUND_NOWHERE,  /* nobody has said */
 } ls__found_at;
 
@@ -45,6 +47,7 @@ typedef struct ls__place {
     ls__found_at found;
     char address[256];
     int port;
+    int pmi_fd;                      /* to the process manager */
     char secret[LS__SECRET_MAX + 1]; /* "" = none */
 } ls__place;
 

@@ -1,5 +1,6 @@
 /* Ranks that an MPI's mpirun or mpiexec started. The four numbers are documented variables of each;
- * nothing of MPI is asked for, so ranks on one machine need no MPI library. */
+ * nothing of MPI is asked for, so ranks on one machine need no MPI library. On several machines the
+ * process manager says where rank 0 is, unless MASTER_ADDR and MASTER_PORT do. */
 #include "world/environment_sets.h"
 
 #include <limits.h>
@@ -23,15 +24,27 @@ static const struct {
 
 /* Hydra's variables do not tell one job from another; the process at the other end of each rank's
  * PMI_FD does, the proxy that started all ranks of this machine. */
-static int proxy_process(void)
+static int proxy_process(int *fd)
 {
-    int fd = -1;
-    if (!ls__variable_get("PMI_FD") || ls__variable_number("PMI_FD", 0, INT_MAX, &fd) != LS_OK)
+    *fd = -1;
+    if (!ls__variable_get("PMI_FD") || ls__variable_number("PMI_FD", 3, INT_MAX, fd) != LS_OK)
         return 0;
     struct ucred peer;
     socklen_t size = sizeof peer;
-    bool known = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid > 0;
+    bool known = getsockopt(*fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid > 0;
+    if (!known) *fd = -1; /* a leftover number */
     return known ? (int)peer.pid : 0;
+}
+
+static ls_status find_store(ls__place *p)
+{
+    LS_TRY(ls__place_master(p));
+    if (p->found != LS__FOUND_NOWHERE) return LS_OK;
+    if (ls__variable_get("PMIX_NAMESPACE") && ls__variable_get("PMIX_RANK"))
+        p->found = LS__FOUND_BY_PMIX;
+    else if (p->pmi_fd >= 0)
+        p->found = LS__FOUND_BY_PMI;
+    return LS_OK;
 }
 
 static ls_status read_set(size_t i, ls__place *p)
@@ -46,10 +59,11 @@ static ls_status read_set(size_t i, ls__place *p)
     for (int k = 0; k < 2 && !job; k++)
         if (sets[i].jobs[k]) job = ls__variable_get(sets[i].jobs[k]);
     snprintf(p->job, sizeof p->job, "mpi %.200s", job ? job : "-");
-    snprintf(p->meeting, sizeof p->meeting, "%s %d", p->job, job ? 0 : proxy_process());
+    int proxy = proxy_process(&p->pmi_fd);
+    snprintf(p->meeting, sizeof p->meeting, "%s %d", p->job, job ? 0 : proxy);
     p->size_name = names->size;
     p->local_size_name = names->local_size;
-    LS_TRY(ls__place_master(p));
+    LS_TRY(find_store(p));
     p->world_of_one = p->size == 1;
     p->by = p->world_of_one ? LS__STARTED_ALONE : LS__STARTED_BY_OTHERS;
     return LS_OK;

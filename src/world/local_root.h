@@ -8,6 +8,7 @@
 #include "comm/shm.h"
 #include "world/board.h"
 #include "world/launch.h"
+#include "world/manager.h"
 
 typedef struct ls__local_root ls__local_root;
 
@@ -24,9 +25,13 @@ typedef struct ls__meeting {
  * barrier. */
 ls_status ls__local_meet(const ls__place *place, const ls__launch *launch, ls__meeting *out);
 
+/* Where rank 0's root is reached, for its process manager. */
+ls_status ls__local_root_where(const ls__local_root *root, char text[LS__WHERE_TEXT]);
 /* On several machines, after the rank has its store: rank 0's root is made known to the others, each
- * other root connects to it, at most --timeout. */
-ls_status ls__local_root_connect(ls__local_root *root);
+ * other root connects to it, at most --timeout. where: what the process manager has handed out. */
+ls_status ls__local_root_connect(ls__local_root *root, const char *where);
+/* The address at which another root has reached rank 0's machine. */
+const char *ls__local_root_address(const ls__local_root *root);
 /* The root counts as one rank; when it has said goodbye it stays until all others have. Returns
  * whether the job ended well. Frees. */
 bool ls__local_root_finish(ls__local_root *root);

@@ -1,5 +1,5 @@
 /* How roots of several machines find rank 0's: at an address that all know, or at one that rank 0's
- * root leaves in torchrun's own store. */
+ * root leaves in torchrun's own store or with the process manager that started the ranks. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
@@ -19,6 +19,12 @@
 
 enum { TRY_MS = 2000, ADDRESSES_MAX = 1024 };
 
+/* A port of ours that the others are told; else it is theirs to name. */
+static bool is_told(const ls__place *place)
+{
+    return place->found == LS__FOUND_AT_AGENT || ls__found_by_manager(place);
+}
+
 static bool is_loopback(const char *host)
 {
     return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
@@ -35,10 +41,9 @@ static double deadline_of(const ls__local_root *root)
 static ls_status open_port(ls__local_root *root, int *fd)
 {
     const ls__place *place = &root->place;
-    bool agent = place->found == LS__FOUND_AT_AGENT;
     double deadline = deadline_of(root);
     for (;;) {
-        root->port = agent ? 0 : place->port;
+        root->port = is_told(place) ? 0 : place->port;
         const char *address = is_loopback(place->address) ? "127.0.0.1" : NULL;
         ls_status status = ls__listen_tcp(address, &root->port, fd);
         if (status != LS_ERR_PEER) return status;
@@ -47,6 +52,16 @@ static ls_status open_port(ls__local_root *root, int *fd)
                            ls_error_text());
         ls__sleep_ms(20);
     }
+}
+
+/* What goes through the process manager is made of the secret that was given, or made here. */
+static ls_status settle_secret(ls__place *place)
+{
+    if (!place->secret[0]) return ls__secret_make(place->secret);
+    char derived[LS__SECRET_TEXT];
+    ls__secret_derive(place->secret, "process manager", derived);
+    memcpy(place->secret, derived, sizeof derived);
+    return LS_OK;
 }
 
 ls_status ls__root_listen(ls__local_root *root)
@@ -64,6 +79,7 @@ ls_status ls__root_listen(ls__local_root *root)
                        place->size, place->local_size);
     if (!ls__root_is_head(root)) return ls__server_relay(root->job.server);
     int fd;
+    if (ls__found_by_manager(place)) LS_TRY(settle_secret(place));
     LS_TRY(open_port(root, &fd));
     if (!place->secret[0])
         ls__log(LS__LOG_INFO,
@@ -134,39 +150,79 @@ static ls_status join_at(const ls__local_root *root, const char *host, int port,
 }
 
 /* One of the addresses reaches it from here; which one is found by trying. */
-static ls_status join_published(const ls__local_root *root, ls__welcome *out)
+static ls_status join_one_of(ls__local_root *root, const char *addresses, int port,
+                             ls__welcome *out)
 {
-    char key[300], value[ADDRESSES_MAX], list[ADDRESSES_MAX];
     double deadline = deadline_of(root);
-    agent_key(root, key);
-    LS_TRY(ls__agent_get(root->place.address, root->place.port, key, root->launch.timeout_ms, value,
-                         sizeof value));
-    ls_status status = ls_fail(LS_ERR_DATA, "torchrun's store has no address of rank 0");
+    ls_status status = ls_fail(LS_ERR_DATA, "rank 0 has no address");
     do {
-        char *rest;
-        memcpy(list, value, sizeof list);
-        char *word = strtok_r(list, " ", &rest);
-        int port = word ? atoi(word) : 0;
-        if (port < 1 || port > 65535) return status;
-        while ((word = strtok_r(NULL, " ", &rest)) != NULL) {
+        char list[ADDRESSES_MAX], *rest, *word;
+        snprintf(list, sizeof list, "%s", addresses);
+        for (word = strtok_r(list, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
             status = join_at(root, word, port, TRY_MS, out);
+            if (status == LS_OK) snprintf(root->way, sizeof root->way, "%s", word);
             if (status != LS_ERR_TIMEOUT && status != LS_ERR_PEER) return status;
         }
     } while (ls__now() < deadline);
     return status;
 }
 
+static ls_status join_by_agent(ls__local_root *root, ls__welcome *out)
+{
+    char key[300], value[ADDRESSES_MAX];
+    int port = 0, used = 0;
+    agent_key(root, key);
+    LS_TRY(ls__agent_get(root->place.address, root->place.port, key, root->launch.timeout_ms, value,
+                         sizeof value));
+    if (sscanf(value, "%d %n", &port, &used) != 1 || port < 1 || port > 65535)
+        return ls_fail(LS_ERR_DATA, "torchrun's store has no address of rank 0");
+    return join_one_of(root, value + used, port, out);
+}
+
+static ls_status join_by_manager(ls__local_root *root, const char *text, ls__welcome *out)
+{
+    ls__where where;
+    LS_TRY(ls__where_read(text, &where));
+    if (root->place.secret[0])
+        LS_TRY(settle_secret(&root->place));
+    else
+        memcpy(root->place.secret, where.secret, sizeof where.secret);
+    return join_one_of(root, where.addresses, where.port, out);
+}
+
+ls_status ls__local_root_where(const ls__local_root *root, char text[LS__WHERE_TEXT])
+{
+    char list[ADDRESSES_MAX];
+    ls__where where = { .port = root->port };
+    own_addresses(root->port, list);
+    memcpy(where.secret, root->place.secret, sizeof where.secret - 1); /* 32 digits: settled */
+    snprintf(where.addresses, sizeof where.addresses, "%s", strchr(list, ' ') + 1);
+    ls__where_write(&where, text);
+    return LS_OK;
+}
+
+const char *ls__local_root_address(const ls__local_root *root)
+{
+    return root->way;
+}
+
 /* Of the thread that owns the root; its own takes over the connection. */
-ls_status ls__local_root_connect(ls__local_root *root)
+ls_status ls__local_root_connect(ls__local_root *root, const char *where)
 {
     const ls__place *place = &root->place;
     bool agent = place->found == LS__FOUND_AT_AGENT;
     ls__welcome welcome;
+    ls_status status;
     if (!ls__root_several(root)) return LS_OK;
     if (ls__root_is_head(root)) return agent ? publish(root) : LS_OK;
-    ls_status status =
-        agent ? join_published(root, &welcome)
-              : join_at(root, place->address, place->port, root->launch.timeout_ms, &welcome);
+    if (agent)
+        status = join_by_agent(root, &welcome);
+    else if (ls__found_by_manager(place))
+        status = join_by_manager(root, where, &welcome);
+    else
+        status = join_at(root, place->address, place->port, root->launch.timeout_ms, &welcome);
+    if (status != LS_OK && ls__found_by_manager(place))
+        return ls_fail(status, "rank 0's machine: %s", ls_error_text());
     if (status != LS_OK)
         return ls_fail(status, "rank 0's machine (MASTER_ADDR %s port %d): %s", place->address,
                        place->port, ls_error_text());

@@ -12,10 +12,11 @@ struct ls__local_root {
     ls__place place;
     ls__job job; /* of the thread alone, once it runs */
     pthread_t thread;
-    bool told;   /* the report is out */
-    int nleft;   /* ranks of this machine that said goodbye, or whose connection ended */
-    int wake_fd; /* something below is new; -1 = one machine */
-    int port;    /* where rank 0's root listens */
+    bool told;    /* the report is out */
+    int nleft;    /* ranks of this machine that said goodbye, or whose connection ended */
+    int wake_fd;  /* something below is new; -1 = one machine */
+    int port;     /* where rank 0's root listens */
+    char way[64]; /* the address at which rank 0's machine was reached, of several */
 
     /* Of the thread, on several machines: */
     bool told_nodes, told_stop, done, dismissed;

@@ -47,6 +47,7 @@ void ls__world_free(ls_world *world)
     if (world->has_signals) ls__signals_restore();
     ls__store_destroy(world->store);
     if (world->root) ls__local_root_finish(world->root);
+    ls__manager_leave(world->manager);
     ls__core_destroy(world->core);
     ls__board_destroy(world->board);
     if (world->shared) {
@@ -212,8 +213,9 @@ static ls_status join_others(ls_world *world, const ls__place *place)
     if (meeting.socket_fd >= 0) close(meeting.socket_fd);
     LS_TRY(status);
     world->terminal = isatty(STDERR_FILENO);
-    if (world->root) LS_TRY(ls__local_root_connect(world->root));
+    LS_TRY(ls__connect_root(world, place));
     LS_TRY(ls__come_together(world, meeting.root_rank));
+    LS_TRY(ls__learn_way(world, place, meeting.root_rank));
     if (world->root) ls__local_root_complete(world->root);
     LS_TRY(divide_cpus(world));
     set_openmp(&world->launch);

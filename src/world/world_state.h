@@ -23,7 +23,7 @@ struct ls_world {
     int rank, size, local_rank, local_size, node;
     ls__nodes *nodes;
     ls__started_by by;
-    bool bare; /* tests: no communicator */
+    bool bare;         /* tests: no communicator */
     char address[256]; /* of rank 0's machine; "" = not told */
     ls_world_options program;
     ls__options *options;
@@ -40,6 +40,7 @@ struct ls_world {
     ls__watcher *watcher;
     int peer_fd; /* pidfd of the local root; -1 */
     ls__local_root *root;
+    ls__manager *manager;     /* that told where rank 0 is; NULL */
     ls__shared_world *shared; /* ranks as threads */
     ls__core *core;           /* alone */
     bool has_signals;         /* alone: handlers are installed */
@@ -63,6 +64,11 @@ ls_status ls__world_set_nodes(ls_world *world, ls__nodes *nodes);
 /* Of ranks that others started: waits until all have come, and learns who is where. root_rank: the rank
  * that serves this one's machine. */
 ls_status ls__come_together(ls_world *world, int root_rank);
+
+/* [all] On several machines, before: rank 0's root is found and connected to; */
+ls_status ls__connect_root(ls_world *world, const ls__place *place);
+/* and after: world->address, where it was not told. */
+ls_status ls__learn_way(ls_world *world, const ls__place *place, int root_rank);
 
 /* [all] The communicator of ranks on several machines, by the engine named or "auto". */
 ls_status ls__connect_nodes(ls_world *world, const char *engine);

@@ -7,7 +7,6 @@
 #include "base/memory.h"
 #include "launch/node_frame.h"
 #include "launch/node_names.h"
-#include "launch/pmi.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -31,7 +30,7 @@ static void check_hosts(ls_status status, ls__hosts *hosts)
 static void feed_text(char which, const char *text, size_t nbytes)
 {
     ls__hosts hosts;
-    char host[LS__NODE_NAME_MAX + 1], secret[260], word[16];
+    char host[LS__NODE_NAME_MAX + 1], secret[260];
     int port;
     switch (which) {
     case 'n':
@@ -49,9 +48,6 @@ static void feed_text(char which, const char *text, size_t nbytes)
         break;
     case 't':
         for (int i = 0; i < 4; i++) nodes_check(ls__tasks_of(text, i) >= 0);
-        break;
-    case 'p':
-        if (ls__pmi_word(text, "rc", word, sizeof word)) nodes_check(strlen(word) < sizeof word);
         break;
     default:
         break;

@@ -1,7 +1,7 @@
 # Machines made of network namespaces on one bridge, for scripts: sourced. Needs root (or what it may do) and ip; skips the test
 # with CTest's skip code where that is not so.
 #   netns_make 3        node0 10.77.0.1, node1 10.77.0.2, node2 10.77.0.3 as $net-0, $net-1, ...; gone when the shell ends
-#   on 1 command...     runs it on node 1
+#   on 1 command...     runs it on node 1 (machine 1 command...: under a host name of its own)
 #   netns_cut 1         nothing comes or goes any more (netns_join 1: it does again)
 #   netns_slow "delay 20ms loss 2%"    false where the kernel has no netem
 #   netns_lose 1        kills every process there: a machine that loses its power, with its link
@@ -43,6 +43,25 @@ on() {
     node=$1
     shift
     ip netns exec "$net-$node" "$@"
+}
+# machine 1 command...: the same with a host name of its own, node1.
+machine() {
+    node=$1
+    shift
+    ip netns exec "$net-$node" unshare --uts sh -c "hostname node$node; exec \"\$@\"" sh "$@"
+}
+# netns_agent FILE: a program that is called like ssh, ADDRESS COMMAND..., for launchers with agents.
+netns_agent() {
+    {
+        echo '#!/bin/sh'
+        echo 'while :; do case $1 in -*) shift ;; *) break ;; esac; done'
+        echo 'host=$1; shift'
+        echo 'case $host in'
+        for i in $(seq 0 "$((nets - 1))"); do echo "$(netns_address "$i")) n=$i ;;"; done
+        echo '*) echo "no host $host" >&2; exit 255 ;; esac'
+        echo "exec ip netns exec $net-\$n unshare --uts sh -c \"hostname node\$n; \$*\""
+    } >"$1"
+    chmod +x "$1"
 }
 netns_cut() { ip link set "v$$-$1" down; }
 netns_join() { ip link set "v$$-$1" up; }

@@ -1,6 +1,7 @@
 /* Which variables make a rank, which are ignored, which are an error. */
 #include "testing.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -23,6 +24,8 @@ static const char *const every[] = {
     "OMPI_COMM_WORLD_LOCAL_RANK",
     "OMPI_COMM_WORLD_LOCAL_SIZE",
     "PMIX_NAMESPACE",
+    "PMIX_RANK",
+    "PMI_FD",
     "PMI_RANK",
     "PMI_SIZE",
     "MPI_LOCALRANKID",
@@ -170,12 +173,39 @@ static void mpi_is_a_rank(void **state)
     assert_string_equal(p.address, "first");
     assert_ok(READ(&p, OMPI("2", "4", "0", "2")));
     assert_int_equal(p.found, LS__FOUND_NOWHERE);
+    assert_ok(READ(&p, OMPI("2", "4", "0", "2"), "PMIX_NAMESPACE=77", "PMIX_RANK=2"));
+    assert_int_equal(p.found, LS__FOUND_BY_PMIX);
+    assert_ok(READ(&p, OMPI("2", "4", "0", "2"), "PMIX_NAMESPACE=77", "PMIX_RANK=2",
+                   "MASTER_ADDR=first", "MASTER_PORT=777"));
+    assert_int_equal(p.found, LS__FOUND_AT_ADDRESS);
     assert_ok(READ(&p, "PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2"));
     assert_int_equal(p.by, LS__STARTED_BY_OTHERS);
     assert_ok(READ(&p, "PMI_RANK=1", "PMI_SIZE=2"));
     assert_int_equal(p.by, LS__STARTED_ALONE);
     assert_ok(READ(&p, OMPI("0", "1", "0", "1"), FIVE("1", "1", "2"))); /* torchrun inside mpirun */
     assert_int_equal(p.size, 2);
+}
+
+#define HYDRA "PMI_RANK=2", "PMI_SIZE=4", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2"
+
+/* Hydra is asked where there is a connection to it, and not where only its number is left over. */
+static void hydra_is_asked(void **state)
+{
+    (void)state;
+    ls__place p;
+    int pair[2];
+    char word[32];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    snprintf(word, sizeof word, "PMI_FD=%d", pair[0]);
+    assert_ok(READ(&p, HYDRA, word));
+    assert_int_equal(p.found, LS__FOUND_BY_PMI);
+    assert_int_equal(p.pmi_fd, pair[0]);
+    close(pair[0]);
+    close(pair[1]);
+    assert_ok(READ(&p, HYDRA, word));
+    assert_int_equal(p.found, LS__FOUND_NOWHERE);
+    assert_ok(READ(&p, HYDRA, "PMI_FD=no"));
+    assert_int_equal(p.found, LS__FOUND_NOWHERE);
 }
 
 static void slurm_is_a_rank(void **state)
@@ -254,6 +284,7 @@ int main(void)
                                         cmocka_unit_test(contradictions_are_errors),
                                         cmocka_unit_test(several_machines),
                                         cmocka_unit_test(mpi_is_a_rank),
+                                        cmocka_unit_test(hydra_is_asked),
                                         cmocka_unit_test(slurm_is_a_rank),
                                         cmocka_unit_test(our_own_goes_round) };
     return cmocka_run_group_tests(tests, NULL, NULL);
