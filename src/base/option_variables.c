@@ -40,7 +40,8 @@ ls_status ls__option_read_variables(ls__options *o)
 }
 
 /* Read by others than the option table. */
-static const char *const other_variables[] = { "plugin-dir", "cpu-layout", "heartbeat", "metrics" };
+static const char *const other_variables[] = { "plugin-dir", "cpu-layout", "heartbeat", "metrics",
+                                               "run-name" };
 
 /* "LOCKSTEP_BATCH_SIZE=64" -> "batch-size"; false = not ours, or too long to be misspelt. */
 static bool name_of(const char *entry, char out[64])

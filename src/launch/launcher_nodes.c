@@ -186,6 +186,7 @@ static ls_status start_first(ls__launcher_job *j)
     snprintf(common.run_id, sizeof common.run_id, "%s", plan->run_id);
     snprintf(common.role, sizeof common.role, "%s", plan->role);
     snprintf(common.host, sizeof common.host, "%.255s", plan->host);
+    snprintf(common.run_name, sizeof common.run_name, "%s", plan->name);
     if (!plan->nodes.secret[0]) {
         if (!n->secret_of_ranks[0]) LS_TRY(ls__secret_make(n->secret_of_ranks));
         snprintf(common.secret, sizeof common.secret, "%s", n->secret_of_ranks);

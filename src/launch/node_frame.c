@@ -149,7 +149,7 @@ void ls__node_place_frame(const ls__node_place *p, ls__node_frame *out)
                      p->grace_ms },
         .texts = { ls__node_text_of(p->master_addr), ls__node_text_of(p->run_id),
                    ls__node_text_of(p->role), ls__node_text_of(p->host),
-                   ls__node_text_of(p->secret) },
+                   ls__node_text_of(p->secret), ls__node_text_of(p->run_name) },
     };
 }
 
@@ -172,6 +172,7 @@ ls_status ls__node_place_read(const ls__node_frame *frame, ls__node_place *out)
     ls__node_text_copy(frame->texts[2], out->role, sizeof out->role);
     ls__node_text_copy(frame->texts[3], out->host, sizeof out->host);
     ls__node_text_copy(frame->texts[4], out->secret, sizeof out->secret);
+    ls__node_text_copy(frame->texts[5], out->run_name, sizeof out->run_name);
     return LS_OK;
 }
 

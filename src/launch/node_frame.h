@@ -15,7 +15,7 @@
 enum {
     LS__NODE_PROTOCOL = 1, /* both sides must speak the same */
     LS__NODE_NUMBERS = 14,
-    LS__NODE_TEXTS = 5,
+    LS__NODE_TEXTS = 6,
     LS__NODE_NAME_MAX = 255,
     LS__NODE_TEXT_MAX = 2047,
     LS__NODE_LINE_MAX = 1 << 16,
@@ -25,12 +25,12 @@ enum {
 
 /* X(name, numbers, texts, longest of each text) */
 #define LS__NODE_FRAME_MAP(X)                                                                      \
-    X(HELLO, 1, 1, { 16 })                       /* protocol; nonce */                             \
-    X(CHALLENGE, 1, 2, { 16, 32 })               /* whether a secret is wanted; nonce, code */     \
-    X(ANSWER, 0, 1, { 32 })                      /* code */                                        \
-    X(JOIN, 5, 3, { 255, 255, 255 })             /* ls__node_join */                               \
-    X(REFUSED, 1, 1, { 2047 })                   /* whether to try again; why */                   \
-    X(PLACE, 12, 5, { 255, 255, 255, 255, 255 }) /* ls__node_place */                              \
+    X(HELLO, 1, 1, { 16 })           /* protocol; nonce */                                         \
+    X(CHALLENGE, 1, 2, { 16, 32 })   /* whether a secret is wanted; nonce, code */                 \
+    X(ANSWER, 0, 1, { 32 })          /* code */                                                    \
+    X(JOIN, 5, 3, { 255, 255, 255 }) /* ls__node_join */                                           \
+    X(REFUSED, 1, 1, { 2047 })       /* whether to try again; why */                               \
+    X(PLACE, 12, 6, { 255, 255, 255, 255, 255, 255 }) /* ls__node_place */                         \
     X(PING, 3, 0, { 0 })            /* time here; age of the last sign of life, ms; step */        \
     X(PONG, 2, 0, { 0 })            /* the ping's time; the first node's */                        \
     X(FAILED, 11, 2, { 2047, 255 }) /* to node 0: an end; said, host */                            \
@@ -96,7 +96,8 @@ typedef struct ls__node_place {
     int grace_ms; /* -1 = none */
     char master_addr[LS__NODE_NAME_MAX + 1], run_id[LS__NODE_NAME_MAX + 1];
     char role[LS__NODE_NAME_MAX + 1], host[LS__NODE_NAME_MAX + 1]; /* of the first node */
-    char secret[LS__NODE_NAME_MAX + 1]; /* for ranks, where the launchers have none */
+    char secret[LS__NODE_NAME_MAX + 1];   /* for ranks, where the launchers have none */
+    char run_name[LS__NODE_NAME_MAX + 1]; /* of the run that the first node keeps; "" = none */
 } ls__node_place;
 
 void ls__node_join_frame(const ls__node_join *join, ls__node_frame *out); /* borrows */

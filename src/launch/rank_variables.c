@@ -143,6 +143,13 @@ static ls_status set_elastic(ls__rank_variables *v, const ls__launcher_plan *pla
     return set(v, "TORCHELASTIC_ERROR_FILE", error_file);
 }
 
+/* A training of ours that was given no name takes the run's, so that another start of it goes on. */
+static ls_status set_run_name(ls__rank_variables *v, const ls__launcher_plan *plan)
+{
+    const char *name = plan->name[0] ? plan->name : plan->place.run_name;
+    return name[0] ? set(v, "LOCKSTEP_RUN_NAME", name) : LS_OK;
+}
+
 /* What a program may use to say more than an exit code does; docs/launching.md. */
 static ls_status set_channels(ls__rank_variables *v, const char *folder, int first, int rank)
 {
@@ -185,6 +192,7 @@ static ls_status set_all(ls__rank_variables *v, const ls__launcher_plan *plan,
     LS_TRY(set_devices(v, plan));
     LS_TRY(set_master(v, plan, start->port));
     LS_TRY(set_elastic(v, plan, start, rank));
+    LS_TRY(set_run_name(v, plan));
     LS_TRY(set_channels(v, start->folder, plan->place.first_rank, rank));
     LS_TRY(set_unless_there(v, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"));
     /* Gloo would take the address of the host's name, which is often one of this machine only. */

@@ -89,6 +89,38 @@ static ls_status open_branch(ls_run *run, const ls_run_options *o)
     return open_other(run, o->runs_dir, o->resume);
 }
 
+/* Whether run.json was written by this command line. */
+static bool is_ours(const ls_run *run, const json_t *document)
+{
+    const json_t *argv = json_object_get(document, "argv");
+    size_t n = 0;
+    for (const char *word; (word = ls__world_argv(run->world, (int)n)); n++) {
+        const char *recorded = json_string_value(json_array_get(argv, n));
+        if (!recorded || strcmp(word, recorded) != 0) return false;
+    }
+    return n == json_array_size(argv);
+}
+
+/* Without --name: what lockstep run calls the run, so that another start of the job goes on with it;
+ * but a script may train several models in one job, and only the first of them gets it. */
+static ls_status find_name(const ls_run *run, char out[256])
+{
+    const char *runs_dir = run->settings.options.runs_dir;
+    const char *given = ls__world_run_name(run->world);
+    char folder[LS_PATH_MAX];
+    json_t *document = NULL;
+    if (!given[0] || ls__run_name_check(given) != LS_OK) return ls__run_name(runs_dir, out);
+    LS_TRY(ls__path_join(folder, runs_dir, given));
+    bool known = ls__run_json_read(folder, &document) == LS_OK;
+    bool free = known && (!document || is_ours(run, document));
+    json_decref(document);
+    snprintf(out, 256, "%s", given);
+    if (free) return LS_OK;
+    LS_TRY(ls__run_name(runs_dir, out));
+    ls__log(LS__LOG_INFO, "another command has trained in %s: this run is called %s", folder, out);
+    return LS_OK;
+}
+
 static ls_status open_folder(ls_run *run)
 {
     const ls_run_options *o = &run->settings.options;
@@ -97,10 +129,12 @@ static ls_status open_folder(ls_run *run)
     if (ls__world_restart_folder(run->world)[0]) return open_again(run);
     if (!none && strcmp(o->resume, "auto") != 0)
         return o->name ? open_branch(run, o) : open_other(run, o->runs_dir, o->resume);
-    if (!o->name) LS_TRY(ls__run_name(o->runs_dir, made_up));
+    if (!o->name) LS_TRY(find_name(run, made_up));
     LS_TRY(ls__run_folder_open(o->runs_dir, o->name ? o->name : made_up, &run->folder));
     LS_TRY(find_own(run));
-    return none ? check_not_taken(run) : LS_OK;
+    bool again =
+        ls__world_restarts(run->world) > 0; /* then none has been said of the first start */
+    return none && !again ? check_not_taken(run) : LS_OK;
 }
 
 /* --- every rank --- */

@@ -15,7 +15,7 @@
 #include "base/memory.h"
 
 static const char join_name[] = "LOCKSTEP__JOIN", folder_name[] = "LOCKSTEP__FOLDER",
-                  secret_name[] = "LOCKSTEP_SECRET";
+                  secret_name[] = "LOCKSTEP_SECRET", run_name[] = "LOCKSTEP_RUN_NAME";
 
 static const char join_format[] =
     "1 rank=%d size=%d socket=%d memory=%d board=%d restarts=%d "
@@ -134,6 +134,13 @@ static ls_status take_secret(ls__place *p)
                    secret_name, nbytes, LS__SECRET_MAX);
 }
 
+static void take_run_name(ls__place *p)
+{
+    const char *name = getenv(run_name);
+    if (name && strlen(name) < sizeof p->run_name) strcpy(p->run_name, name);
+    unsetenv(run_name);
+}
+
 static ls_status read_others(ls__place *out)
 {
     ls__place mpi = *out, slurm = *out;
@@ -157,6 +164,7 @@ ls_status ls__environment_read(ls__place *out)
     memset(out, 0, sizeof *out);
     out->size = out->local_size = 1;
     LS_TRY(take_secret(out));
+    take_run_name(out);
     const char *join = getenv(join_name);
     if (!join) return read_others(out);
     ls_status status = read_join(join, out);

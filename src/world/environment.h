@@ -49,6 +49,7 @@ typedef struct ls__place {
     int port;
     int pmi_fd;                      /* to the process manager */
     char secret[LS__SECRET_MAX + 1]; /* "" = none */
+    char run_name[256];              /* what the launcher calls the run; "" = nothing */
 } ls__place;
 
 /* Reads the environment and takes our own variables out of it. Incomplete variables are reported in

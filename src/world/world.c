@@ -121,6 +121,11 @@ int ls__world_restarts(const ls_world *world)
     return world->restarts;
 }
 
+const char *ls__world_run_name(const ls_world *world)
+{
+    return world->run_name;
+}
+
 const char *ls__world_restart_folder(const ls_world *world)
 {
     return world->restart_folder;

@@ -288,6 +288,7 @@ static ls_status read_request(ls_world *world, int *argc, char ***argv, ls__plac
     snprintf(world->address, sizeof world->address, "%s", place->address);
     world->restarts = place->restarts;
     memcpy(world->restart_folder, place->folder, sizeof world->restart_folder);
+    memcpy(world->run_name, place->run_name, sizeof world->run_name);
     set_log(world);
     ls_status status = ls__launch_read(world->options, &world->program, place, &world->launch);
     return where == LS_OK ? status : ls_fail(where, "%s", text);

@@ -33,6 +33,8 @@ int ls__world_restarts(const ls_world *world);   /* how often the supervisor res
 /* The folder of the run that the job was at before it was restarted: a name that was made up must not
  * be made up again. "" = none. */
 const char *ls__world_restart_folder(const ls_world *world);
+/* What lockstep run calls the run that this program is part of; "" = nothing. */
+const char *ls__world_run_name(const ls_world *world);
 
 /* A signal asked for a stop: its number, 0 = none. Any rank may see it first; the run agrees on it.
  */

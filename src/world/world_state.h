@@ -31,6 +31,7 @@ struct ls_world {
     char **argv; /* as typed; NULL-ended */
     int restarts;
     char restart_folder[LS_PATH_MAX]; /* "" = none */
+    char run_name[256];               /* the same */
     bool terminal;
 
     ls__shm *shm; /* of this node; NULL: alone on it */
