@@ -4,6 +4,8 @@
 #   on 1 command...     runs it on node 1 (machine 1 command...: under a host name of its own)
 #   netns_cut 1         nothing comes or goes any more (netns_join 1: it does again)
 #   netns_slow "delay 20ms loss 2%"    false where the kernel has no netem
+#   netns_links         slow links by netem, else by a switch of our own (tests/launch/prog_link_emulator.c); then, for one machine or all:
+#   netns_link 1 200 1  what goes to node 1 takes 200 ms, and 1 % of the frames is lost; netns_frames: how many went and were lost
 #   netns_lose 1        kills every process there: a machine that loses its power, with its link
 net=ls$$
 bridge=lsbr$$
@@ -16,6 +18,7 @@ netns_skip() {
 netns_address() { echo "10.77.$(($$ % 250)).$(($1 + 1))"; }
 
 netns_clean() {
+    [ -z "${emulator:-}" ] || netns_frames >/dev/null
     for i in $(seq 0 "$((nets - 1))"); do
         ip netns pids "$net-$i" 2>/dev/null | xargs -r kill -9 2>/dev/null
         ip netns del "$net-$i" 2>/dev/null
@@ -66,6 +69,36 @@ netns_agent() {
 netns_cut() { ip link set "v$$-$1" down; }
 netns_join() { ip link set "v$$-$1" up; }
 netns_slow() { for i in $(seq 0 "$((nets - 1))"); do tc qdisc replace dev "v$$-$i" root netem $1 2>/dev/null || return 1; done; }
+netns_links() {
+    emulator=
+    tc qdisc replace dev "v$$-0" root netem delay 0ms 2>/dev/null && return
+    emulator=$LS_BINARY_DIR/tests/prog_link_emulator
+    [ -x "$emulator" ] || netns_skip "neither netem nor tests/prog_link_emulator is here"
+    interfaces=
+    for i in $(seq 0 "$((nets - 1))"); do
+        ip link set "v$$-$i" nomaster
+        on "$i" "$emulator" --plain eth0 || netns_skip "interfaces cannot be made plain here"
+        interfaces="$interfaces v$$-$i"
+    done
+    mkfifo "orders$$"
+    "$emulator" $interfaces <"orders$$" >"frames$$" 2>&1 &
+    emulator=$!
+    exec 9>"orders$$"
+}
+netns_link() {
+    if [ -n "$emulator" ]; then
+        echo "link $1 $2 $3 0" >&9
+    else
+        tc qdisc replace dev "v$$-$1" root netem delay "$2ms" loss "$3%"
+    fi
+}
+netns_frames() {
+    [ -n "$emulator" ] || { tc -s qdisc show | sed -n 's/^ Sent .* pkt (dropped \([0-9]*\),.*/\1 were lost/p'; return; }
+    exec 9>&-
+    wait "$emulator"
+    emulator=
+    cat "frames$$"
+}
 netns_lose() {
     netns_cut "$1"
     ip netns pids "$net-$1" | xargs -r kill -9
