@@ -97,6 +97,7 @@ static void train(ls_world *world, recipe_gpt *recipe)
     ls_model *model;
     ls_run_result result;
 
+    ls_check(recipe_gpt_check_from(recipe));
     ls_check(recipe_gpt_tokenizer(recipe, &data.tokenizer));
     ls_check(recipe_gpt_resolve(recipe, data.tokenizer ? ls_tokenizer_size(data.tokenizer) : 0));
     ls_check(recipe_gpt_open_parts(recipe, &data));

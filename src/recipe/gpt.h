@@ -25,13 +25,21 @@ void recipe_gpt_step(ls_graph *g, void *user); /* user: the recipe */
 /* The whole command; main's exit code. */
 int recipe_gpt_train(int argc, char **argv);
 
+/* --- gpt_from.c: what init_from names --- */
+/* Whether there are weights. */
+ls_status recipe_gpt_check_from(const recipe_gpt *recipe);
+/* Whether a folder holds a model as Hugging Face publishes it. */
+bool recipe_gpt_is_huggingface(const char *folder);
+/* The folder of the run that from names: by path, by that of a checkpoint or, in runs, by name; false =
+ * it is no run of this recipe. */
+bool recipe_gpt_find_run(const char *from, char folder[LS_PATH_MAX]);
+/* The same of a checkpoint that may have left its run. */
+bool recipe_gpt_find_checkpoint(const char *from, char folder[LS_PATH_MAX]);
+
 /* --- gpt_sizes.c --- */
 /* Sizes that are 0 become init_from's, where that says them, then the preset's; then checked.
  * tokens: of the tokenizer; 0 = unknown. */
 ls_status recipe_gpt_resolve(recipe_gpt *recipe, int64_t tokens);
-/* The folder of the run that from names, by path or, in runs, by name; false = it is no run of this
- * recipe. */
-bool recipe_gpt_find_run(const char *from, char folder[LS_PATH_MAX]);
 /* gpt.json in a run's folder: the sizes, so that others can build the model again. One that is there
  * already must say the same. */
 ls_status recipe_gpt_save(const recipe_gpt *recipe, const char *folder);
@@ -56,8 +64,6 @@ ls_status recipe_gpt_save_tokenizer(const ls_tokenizer *tokenizer, const char *f
 ls_status recipe_gpt_load_tokenizer(const char *folder, ls_tokenizer **out);
 
 /* --- gpt_weights.c: GPT-2 as Hugging Face's transformers keeps it --- */
-/* Whether a folder holds such a model. */
-bool recipe_gpt_is_huggingface(const char *folder);
 /* Sizes that are still 0, from config.json, where there is one. */
 ls_status recipe_gpt_huggingface_sizes(recipe_gpt *recipe, const char *folder);
 /* [all] init_from: such a folder, or a run, a checkpoint, a .safetensors file of this recipe. */

@@ -89,6 +89,50 @@ static ls_status check_same(const recipe_gpt *recipe, const char *folder)
     return LS_OK;
 }
 
+/* What a checkpoint that has left its run remembers: the flags that it was trained with. */
+static ls_status load_flags(recipe_gpt *other, const char *folder)
+{
+    const struct {
+        const char *flag;
+        int64_t *size;
+    } sizes[] = { { "layers", &other->layers },     { "heads", &other->heads },
+                  { "kv-heads", &other->kv_heads }, { "width", &other->width },
+                  { "context", &other->context },   { "vocabulary", &other->vocabulary } };
+    char path[LS_PATH_MAX], name[16] = "tiny";
+    json_error_t error;
+    if (snprintf(path, sizeof path, "%s/trainer.json", folder) >= LS_PATH_MAX)
+        return ls_fail(LS_ERR_CONFIG, "%.64s...: too long a path", folder);
+    json_t *document = json_load_file(path, 0, &error);
+    if (!document) return ls_fail(LS_ERR_DATA, "%s: %s", path, error.text);
+    const json_t *flags = json_object_get(document, "program");
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        *sizes[i].size =
+            json_integer_value(json_object_get(json_object_get(flags, sizes[i].flag), "value"));
+    const char *text =
+        json_string_value(json_object_get(json_object_get(flags, "preset"), "value"));
+    if (text) snprintf(name, sizeof name, "%s", text);
+    json_decref(document);
+    int64_t vocabulary = other->vocabulary; /* 0 = the tokenizer's */
+    other->preset = name;
+    ls_status status = apply_preset(other);
+    other->preset = NULL;
+    other->vocabulary = vocabulary;
+    other->positions = other->context;
+    fill(&other->kv_heads, other->heads);
+    return status;
+}
+
+static void take_sizes(recipe_gpt *recipe, const recipe_gpt *other)
+{
+    fill(&recipe->layers, other->layers);
+    fill(&recipe->heads, other->heads);
+    fill(&recipe->kv_heads, other->kv_heads);
+    fill(&recipe->width, other->width);
+    fill(&recipe->context, other->context);
+    fill(&recipe->vocabulary, other->vocabulary);
+    recipe->positions = other->positions;
+}
+
 /* Weights to begin with say how large the model is. */
 static ls_status apply_init(recipe_gpt *recipe)
 {
@@ -97,17 +141,12 @@ static ls_status apply_init(recipe_gpt *recipe)
     if (!recipe->init_from) return LS_OK;
     if (recipe_gpt_is_huggingface(recipe->init_from))
         return recipe_gpt_huggingface_sizes(recipe, recipe->init_from);
-    if (!recipe_gpt_find_run(recipe->init_from, folder)) return LS_OK;
-    ls_status status = recipe_gpt_load(&other, folder);
+    bool run = recipe_gpt_find_run(recipe->init_from, folder);
+    if (!run && !recipe_gpt_find_checkpoint(recipe->init_from, folder)) return LS_OK;
+    ls_status status = run ? recipe_gpt_load(&other, folder) : load_flags(&other, folder);
     if (status != LS_OK) return status;
-    fill(&recipe->layers, other.layers);
-    fill(&recipe->heads, other.heads);
-    fill(&recipe->kv_heads, other.kv_heads);
-    fill(&recipe->width, other.width);
-    fill(&recipe->context, other.context);
-    fill(&recipe->vocabulary, other.vocabulary);
-    recipe->positions = other.positions;
-    return check_same(recipe, folder);
+    take_sizes(recipe, &other);
+    return run ? check_same(recipe, folder) : LS_OK;
 }
 
 ls_status recipe_gpt_resolve(recipe_gpt *recipe, int64_t tokens)
@@ -131,19 +170,6 @@ static ls_status path_in(char path[LS_PATH_MAX], const char *folder)
 {
     if (snprintf(path, LS_PATH_MAX, "%s/gpt.json", folder) < LS_PATH_MAX) return LS_OK;
     return ls_fail(LS_ERR_CONFIG, "%.64s...: too long a path", folder);
-}
-
-bool recipe_gpt_find_run(const char *from, char folder[LS_PATH_MAX])
-{
-    /* as a path of a run, of its checkpoint, and as a name */
-    static const char *const forms[] = { "%.*s", "%.*s/../..", "runs/%.*s" };
-    int n = (int)strcspn(from, "@");
-    char path[LS_PATH_MAX];
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        if (snprintf(folder, LS_PATH_MAX, forms[i], n, from) < LS_PATH_MAX &&
-            path_in(path, folder) == LS_OK && access(path, F_OK) == 0)
-            return true;
-    return false;
 }
 
 ls_status recipe_gpt_save(const recipe_gpt *recipe, const char *folder)

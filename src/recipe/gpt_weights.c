@@ -47,13 +47,6 @@ static bool is_there(const char *folder, const char *name)
            access(path, F_OK) == 0;
 }
 
-bool recipe_gpt_is_huggingface(const char *folder)
-{
-    if (is_there(folder, "manifest.json")) return false; /* a checkpoint of ours */
-    return is_there(folder, "config.json") || is_there(folder, "model.safetensors") ||
-           is_there(folder, "model.safetensors.index.json");
-}
-
 /* What GPT-2 has many variants of, and this model one. */
 static ls_status check_config(const json_t *config, const char *path)
 {

@@ -109,6 +109,13 @@ sed 's/.*"values"/"values"/; s/,"world.*//' out >second
 cmp -s first second || fail "other numbers from the same weights: $(cat first second)"
 works train gpt --data second-text --init-from runs/characters/checkpoints/best --context 8 --max-steps 1 --devices 1
 refused 2 'heads 4' train gpt --data second-text --init-from characters --heads 4 --devices 1
+# A run elsewhere, by path; a checkpoint that has left its run remembers its flags.
+mkdir elsewhere
+cp -r runs/bytes elsewhere/copy
+cp -rL runs/bytes/checkpoints/last left
+works train gpt --data text --init-from elsewhere/copy/ --max-steps 1 --devices 1
+works train gpt --data text --init-from elsewhere/copy/checkpoints/last/model.safetensors --max-steps 1 --devices 1
+works train gpt --data text --init-from left --max-steps 1 --devices 1
 refused 2 'is not among the 18' train gpt --data "$LS_SOURCE_DIR/CMakeLists.txt" --init-from characters --devices 1
 
 refused 2 'not a language model\|only language models\|not trained by a recipe\|no run' checkpoint export nothing
@@ -119,6 +126,8 @@ mv cut hf/model.safetensors
 refused 2 'hf/model.safetensors' train gpt --data text --init-from hf --tokens bytes
 printf 'version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n' >hf/model.safetensors
 refused 2 'git lfs pull' train gpt --data text --init-from hf --tokens bytes
+rm -f hf/tokenizer.json hf/vocab.bpe hf/encoder.json # as in a clone without git-lfs: that is not the point
+refused 2 'cd hf && git lfs pull' train gpt --data text --init-from hf
 
 # The run goes on with the same command only with the same text.
 sed 's/God/Gods/' text >longer
@@ -152,7 +161,9 @@ refused 3 'step 1' train gpt --data "$golden/tokens.bin" --init-from nan --devic
     refused 2 '13' train gpt --data "$golden/tokens.bin" --init-from "$golden" --context 13
     printf 'a short text' >short
     refused 2 'short' train gpt --data short
-    refused 2 'no run "nowhere"' train gpt --data text --init-from nowhere
+    refused 2 'no such folder; looked at nowhere and runs/nowhere' train gpt --data text --init-from nowhere
+    mkdir -p empty
+    refused 2 'no weights in it' train gpt --data text --init-from empty
     refused 2 'did you mean --temperature' generate bytes --temprature 1
     refused 2 'token files' generate golden-1
     refused 2 'one run' generate
