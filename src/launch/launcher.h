@@ -95,7 +95,8 @@ typedef struct ls__nodes_plan {
 typedef struct ls__rank_place {
     cpu_set_t cpus;
     bool bound;            /* to them */
-    uint64_t memory_nodes; /* a bit each; 0 = any */
+    uint64_t memory_nodes; /* whose memory it takes first, a bit each; 0 = any */
+    bool memory_bound;     /* and no other's */
     char gpu[96];          /* entry of CUDA_VISIBLE_DEVICES; "" = none */
 } ls__rank_place;
 

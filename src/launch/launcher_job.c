@@ -46,6 +46,7 @@ static ls_status start_rank(ls__launcher_job *j, int rank, int *exit_code)
                                               .envp = variables.envp,
                                               .cpus = place->bound ? &place->cpus : NULL,
                                               .memory_nodes = place->memory_nodes,
+                                              .memory_bound = place->memory_bound,
                                               .mask = &j->crew.mask_before },
                        &out, &err);
     ls__rank_variables_free(&variables);

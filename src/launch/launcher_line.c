@@ -29,7 +29,8 @@ void ls__launcher_flags_init(ls__launcher_flags *f)
           "LOCAL_RANK" },
         { "numa-binding", 's', &f->numa_binding,
           "bind ranks to the CPUs and memory of their device's node, socket, a share of the node "
-          "(exclusive) or core-complex; none. Otherwise auto: node for GPUs" },
+          "(exclusive) or core-complex; none. Otherwise auto: node for GPUs, memory only "
+          "preferred" },
         { "module", 'b', &f->module, "PROGRAM is a Python module (-m)" },
         { "no-python", 'b', &f->no_python, "execute a .py file itself, without an interpreter" },
         { "dry-run", 'b', &f->dry_run, "show what would be started, with its variables" },

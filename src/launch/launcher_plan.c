@@ -21,6 +21,7 @@
 #include "launch/nodes_plan.h"
 #include "launch/rank_place.h"
 #include "record/record.h"
+#include "world/child.h"
 #include "world/report.h"
 
 ls_status ls__launcher_number(const char *flag, const char *text, int low, int high, int *out)
@@ -141,6 +142,8 @@ static ls_status bind_ranks(const ls__launcher_flags *flags, const gpus_here *kn
         status = ls__cpu_places_discover(places);
     for (int r = 0; r < out->size && nodes; r++) nodes[r] = ls__rank_gpu_node(out, &known->gpus, r);
     if (status == LS_OK) status = ls__rank_places_bind(flags->numa_binding, places, nodes, out);
+    if (status == LS_OK)
+        status = ls__rank_places_check(flags->numa_binding, ls__memory_can_be_bound, out);
     ls__free(nodes);
     ls__free(places);
     return status;

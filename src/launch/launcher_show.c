@@ -13,6 +13,20 @@ static void rank_cpus(const ls__launcher_plan *plan, int rank, char out[LS__CPU_
     ls__cpu_set_text(&plan->places[rank].cpus, out);
 }
 
+/* "any", "0,1", "0,1 first" */
+static void rank_memory(const ls__launcher_plan *plan, int rank, char out[LS__CPU_SET_TEXT])
+{
+    const ls__rank_place *place = &plan->places[rank];
+    cpu_set_t nodes;
+    CPU_ZERO(&nodes);
+    for (int i = 0; i < 64; i++)
+        if (place->memory_nodes >> i & 1) CPU_SET(i, &nodes);
+    snprintf(out, LS__CPU_SET_TEXT, "any");
+    if (!place->memory_nodes) return;
+    ls__cpu_set_text(&nodes, out);
+    if (!place->memory_bound) strncat(out, " first", LS__CPU_SET_TEXT - 1 - strlen(out));
+}
+
 /* Where rank 0 listens, as far as it is known. */
 static const char *address_of(const ls__launcher_plan *plan)
 {
@@ -95,7 +109,7 @@ static void print_nodes(const ls__launcher_plan *plan)
 
 ls_status ls__launcher_show(const ls__launcher_plan *plan)
 {
-    char cpus[LS__CPU_SET_TEXT];
+    char cpus[LS__CPU_SET_TEXT], memory[LS__CPU_SET_TEXT];
     ls__rank_variables first = { 0 }, second = { 0 };
     ls_status status = plan->size > 0 ? variables_of(plan, 0, &first) : LS_OK;
     if (status == LS_OK && plan->size > 1) status = variables_of(plan, 1, &second);
@@ -110,11 +124,12 @@ ls_status ls__launcher_show(const ls__launcher_plan *plan)
                : plan->log_dir[0] ? plan->log_dir
                                   : "in the run's folder",
                plan->max_restarts);
-        printf("%4s  %-16s  %s\n", "rank", plan->places[0].bound ? "bound to CPUs" : "on CPUs",
-               "shown");
+        printf("%4s  %-16s  %-16s  %s\n", "rank",
+               plan->places[0].bound ? "bound to CPUs" : "on CPUs", "memory of nodes", "shown");
         for (int r = 0; r < plan->size; r++) {
             rank_cpus(plan, r, cpus);
-            printf("%4d  %-16s  %s\n", plan->place.first_rank + r, cpus,
+            rank_memory(plan, r, memory);
+            printf("%4d  %-16s  %-16s  %s\n", plan->place.first_rank + r, cpus, memory,
                    shown_text(plan->shown[r]));
         }
         if (plan->size > 0) print_variables(plan, &first, plan->size > 1 ? &second : NULL);
@@ -129,7 +144,7 @@ ls_status ls__launcher_show(const ls__launcher_plan *plan)
 static json_t *rank_json(const ls__launcher_plan *plan, int rank)
 {
     ls__rank_variables v;
-    char cpus[LS__CPU_SET_TEXT];
+    char cpus[LS__CPU_SET_TEXT], memory[LS__CPU_SET_TEXT];
     if (variables_of(plan, rank, &v) != LS_OK) return NULL;
     json_t *set = json_object();
     for (int i = 0; i < v.nset; i++) {
@@ -140,9 +155,10 @@ static json_t *rank_json(const ls__launcher_plan *plan, int rank)
     }
     ls__rank_variables_free(&v);
     rank_cpus(plan, rank, cpus);
-    return json_pack("{s:i,s:s,s:i,s:s,s:b,s:b,s:b,s:o}", "rank", plan->place.first_rank + rank,
+    rank_memory(plan, rank, memory);
+    return json_pack("{s:i,s:s,s:i,s:s,s:b,s:s,s:b,s:b,s:o}", "rank", plan->place.first_rank + rank,
                      "host", plan->host, "local_rank", plan->place.local_rank + rank, "cpus", cpus,
-                     "bound", (int)plan->places[rank].bound, "shows_stdout",
+                     "bound", (int)plan->places[rank].bound, "memory_nodes", memory, "shows_stdout",
                      (plan->shown[rank] & LS__SHOW_STDOUT) != 0, "shows_stderr",
                      (plan->shown[rank] & LS__SHOW_STDERR) != 0, "variables", set);
 }

@@ -1,12 +1,16 @@
 /* Where a rank runs: the CPUs and the memory next to its device, and the GPUs that it sees. What the
- * program does later, its threads inherit, so it is settled before exec. Two rules keep surprises
+ * program does later, its threads inherit, so it is settled before exec. Who names a binding gets
+ * one, of memory too; what is chosen for them (auto) only prefers memory, so that no job ends for a
+ * full node that nobody has asked for. Two rules keep surprises
  * away: every rank sees the same GPUs in the same order unless somebody wants it otherwise, and
  * numbers are those that the user's tools show (PCI order), since many programs cannot read UUIDs. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "launch/rank_place.h"
 
@@ -136,6 +140,7 @@ static void bind_rank(binding how, const ls__launcher_plan *plan, const ls__cpu_
     out->cpus = set;
     out->bound = true;
     out->memory_nodes = nodes_of(&set, places);
+    out->memory_bound = how != AUTO && out->memory_nodes != 0;
 }
 
 ls_status ls__rank_places_bind(const char *text, const ls__cpu_places *places, const int *gpu_nodes,
@@ -153,6 +158,38 @@ ls_status ls__rank_places_bind(const char *text, const ls__cpu_places *places, c
     for (int r = 0; r < plan->size && how != NONE; r++)
         bind_rank(how, plan, places, nodes, r, &plan->places[r]);
     ls__free(nodes);
+    return LS_OK;
+}
+
+ls_status ls__rank_places_check(const char *text, bool (*can_be_bound)(uint64_t nodes),
+                                ls__launcher_plan *plan)
+{
+    binding how;
+    char loose[200] = "";
+    bool said = false;
+    LS_TRY(read_binding(text, &how));
+    if (how == AUTO || how == NONE) return LS_OK;
+    for (int r = 0; r < plan->size; r++) {
+        ls__rank_place *place = &plan->places[r];
+        size_t used = strlen(loose);
+        if (!place->bound)
+            snprintf(loose + used, sizeof loose - used, "%s%d", used ? ", " : "",
+                     plan->place.first_rank + r);
+        if (!place->memory_bound || can_be_bound(place->memory_nodes)) continue;
+        place->memory_bound = false;
+        if (!said)
+            ls__log(LS__LOG_WARN,
+                    "--numa-binding %s: the memory of rank %d cannot be bound (%s%s): it is taken "
+                    "first from where the rank runs, here and where else that is so",
+                    text, plan->place.first_rank + r, strerror(errno),
+                    errno == EPERM ? "; in a container it takes CAP_SYS_NICE" : "");
+        said = true;
+    }
+    if (loose[0])
+        ls__log(LS__LOG_WARN,
+                "--numa-binding %s: not bound, because nobody knows the node of their device or "
+                "its CPUs are not ours: ranks %s",
+                text, loose);
     return LS_OK;
 }
 

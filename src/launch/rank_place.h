@@ -10,6 +10,9 @@
  * CPUs. Fills plan->places. */
 ls_status ls__rank_places_bind(const char *text, const ls__cpu_places *places, const int *gpu_nodes,
                                ls__launcher_plan *plan);
+/* After that: what was asked for and cannot be is said in the log. can_be_bound: asks the kernel. */
+ls_status ls__rank_places_check(const char *text, bool (*can_be_bound)(uint64_t nodes),
+                                ls__launcher_plan *plan);
 /* --isolate-devices. spec: of --devices; found: CUDA_VISIBLE_DEVICES as it is, NULL = not set; here:
  * GPUs of the machine. */
 ls_status ls__rank_places_show(bool isolate, const char *spec, const char *found, int here,

@@ -14,13 +14,28 @@
 
 #include "base/check.h"
 
-/* A wish, too: memory of these nodes while they have some. Binding for good would end a job for lack of
- * memory while another node has plenty. The policy is inherited through exec. */
-static void prefer_memory(uint64_t nodes)
+enum { KERNEL_NODES = 1024 }; /* at least as many as the kernel knows of */
+
+/* Memory of these nodes while they have some; bound: of no others, even where that ends a process for
+ * lack of memory while another node has plenty. The policy is inherited through exec. */
+static bool set_memory(uint64_t nodes, bool bound)
 {
     bool one = (nodes & (nodes - 1)) == 0;
     unsigned long mask[2] = { (unsigned long)nodes, 0 };
-    syscall(SYS_set_mempolicy, one ? MPOL_PREFERRED : MPOL_PREFERRED_MANY, mask, 65ul);
+    int mode = bound ? MPOL_BIND : one ? MPOL_PREFERRED : MPOL_PREFERRED_MANY;
+    return syscall(SYS_set_mempolicy, mode, mask, 65ul) == 0;
+}
+
+bool ls__memory_can_be_bound(uint64_t nodes)
+{
+    int mode = MPOL_DEFAULT;
+    unsigned long before[KERNEL_NODES / (8 * sizeof(unsigned long))] = { 0 };
+    if (syscall(SYS_get_mempolicy, &mode, before, (unsigned long)KERNEL_NODES, NULL, 0ul) != 0)
+        return false;
+    if (!set_memory(nodes, true)) return false;
+    bool plain = mode == MPOL_DEFAULT; /* which takes no nodes */
+    syscall(SYS_set_mempolicy, mode, plain ? NULL : before, plain ? 0ul : KERNEL_NODES + 1ul);
+    return true;
 }
 
 /* In the child, in the parent's memory: only system calls. Returns when one fails, errno says how.
@@ -36,7 +51,8 @@ static void become_rank(const ls__child_options *o, pid_t parent)
     for (int i = 0; i < o->nkeep; i++)
         if (fcntl(o->keep[i], F_SETFD, 0) != 0) return;
     if (o->cpus) sched_setaffinity(0, sizeof *o->cpus, o->cpus); /* a wish; it may be refused */
-    if (o->memory_nodes) prefer_memory(o->memory_nodes);
+    if (o->memory_nodes && !set_memory(o->memory_nodes, o->memory_bound) && o->memory_bound)
+        set_memory(o->memory_nodes, false); /* a wish, too: whoever starts ranks has asked before */
     setrlimit(RLIMIT_NOFILE, o->files);
     struct sigaction plain = { .sa_handler = SIG_DFL };
     sigaction(SIGPIPE, &plain, NULL);

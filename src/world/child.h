@@ -19,6 +19,7 @@ typedef struct ls__child_options {
     const cpu_set_t *cpus;       /* NULL = as the parent */
     uint64_t memory_nodes;       /* NUMA nodes whose memory it takes first, a bit each; 0 = as the
                                     parent */
+    bool memory_bound;           /* and no other's */
     const sigset_t *mask;        /* signals blocked in the child */
     const struct rlimit *files;  /* limit of open files in the child */
 } ls__child_options;
@@ -29,6 +30,9 @@ typedef struct ls__child {
     bool ended;            /* its end has been read; it is not reaped yet, so pid stays its own */
     int exit_code, signal; /* one of them, when ended */
 } ls__child;
+
+/* Whether the kernel would bind memory to these nodes. errno says why not. */
+bool ls__memory_can_be_bound(uint64_t nodes);
 
 /* Starts a program in its own process group, killed by the kernel when the calling thread dies. On
  * failure *out has exit_code 126 when the program cannot be executed, 127 when it is not there. */

@@ -1,6 +1,7 @@
 /* CPUs, memory and GPUs of ranks, on simulated machines. */
 #include "testing.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,6 +38,8 @@ static void begin(ls__device_kind kind, int size, bool pin)
     for (int cpu = 0; cpu < 16; cpu++) CPU_SET(cpu, &plan.cpus.mask);
 }
 
+static bool named; /* the binding was asked for: memory comes from nowhere else */
+
 static void expect(int rank, const char *cpus, uint64_t nodes)
 {
     char text[LS__CPU_SET_TEXT];
@@ -44,10 +47,12 @@ static void expect(int rank, const char *cpus, uint64_t nodes)
     assert_string_equal(text, cpus);
     assert_true(places[rank].bound);
     assert_true(places[rank].memory_nodes == nodes);
+    assert_int_equal(places[rank].memory_bound, named);
 }
 
 static void bind(const char *how, const int *nodes)
 {
+    named = how != NULL;
     ls__cpu_places p = machine();
     assert_ok(ls__rank_places_bind(how, &p, nodes, &plan));
 }
@@ -112,6 +117,36 @@ static void a_mask_without_the_node(void **state)
     assert_false(places[1].bound);
     ls__cpu_places p = machine();
     assert_fails(ls__rank_places_bind("nodes", &p, nodes, &plan), LS_ERR_CONFIG, "core-complex");
+}
+
+static bool the_first_node(uint64_t nodes)
+{
+    errno = EINVAL;
+    return nodes == 1;
+}
+
+static bool no_nodes(uint64_t nodes)
+{
+    (void)nodes;
+    errno = EPERM;
+    return false;
+}
+
+/* What the kernel refuses is preferred instead, and said. */
+static void memory_that_cannot_be_bound(void **state)
+{
+    (void)state;
+    static const int nodes[2] = { 0, 2 };
+    begin(LS__DEVICE_GPU, 2, false);
+    bind("node", nodes);
+    assert_ok(ls__rank_places_check("node", the_first_node, &plan));
+    assert_true(places[0].memory_bound && !places[1].memory_bound);
+    assert_ok(ls__rank_places_check("node", no_nodes, &plan));
+    assert_false(places[0].memory_bound || places[1].memory_bound);
+    assert_true(places[1].memory_nodes == 4 && places[1].bound);
+    bind(NULL, nodes);
+    assert_ok(ls__rank_places_check(NULL, no_nodes, &plan));
+    assert_false(places[0].memory_bound);
 }
 
 /* The stand-in for the driver's library. */
@@ -229,9 +264,13 @@ static void what_the_ranks_are_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_on_gpus),           cmocka_unit_test(ranks_on_cpus),
-        cmocka_unit_test(a_mask_without_the_node), cmocka_unit_test(all_gpus_are_left_as_they_are),
-        cmocka_unit_test(some_gpus_are_numbers),   cmocka_unit_test(isolated_ones),
+        cmocka_unit_test(ranks_on_gpus),
+        cmocka_unit_test(ranks_on_cpus),
+        cmocka_unit_test(a_mask_without_the_node),
+        cmocka_unit_test(memory_that_cannot_be_bound),
+        cmocka_unit_test(all_gpus_are_left_as_they_are),
+        cmocka_unit_test(some_gpus_are_numbers),
+        cmocka_unit_test(isolated_ones),
         cmocka_unit_test(what_the_ranks_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
