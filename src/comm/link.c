@@ -18,13 +18,30 @@ static ls_status not_built(const char *name)
                    name, why, !strcmp(name, "gloo") ? "libgloo-dev" : "an MPI (libopenmpi-dev)");
 }
 
-ls_status ls__link_open(const char *name, const ls__link_options *options, ls__link **out)
+static ls_status load(const char *name, const ls__link_table **out)
 {
     const void *table;
-    *out = NULL;
     if (!ls__link_there(name)) return not_built(name);
     LS_TRY(ls__plugin_load(name, "ls__link_table", "libgloo0 or libopenmpi3", &table));
-    return ((const ls__link_table *)table)->open(options, out);
+    *out = table;
+    return LS_OK;
+}
+
+ls_status ls__link_open(const char *name, const ls__link_options *options, ls__link **out)
+{
+    const ls__link_table *table;
+    *out = NULL;
+    LS_TRY(load(name, &table));
+    return table->open(options, out);
+}
+
+ls_status ls__link_share(const char *name, int rank, int size, int timeout_ms, char *text,
+                         size_t limit)
+{
+    const ls__link_table *table;
+    LS_TRY(load(name, &table));
+    if (table->share) return table->share(rank, size, timeout_ms, text, limit);
+    return ls_fail(LS_ERR_UNSUPPORTED, "the engine %s needs a store", name);
 }
 
 bool ls__link_there(const char *name)

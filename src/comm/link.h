@@ -78,11 +78,17 @@ typedef struct ls__link_options {
 typedef struct ls__link_table {
     const char *name;
     ls_status (*open)(const ls__link_options *options, ls__link **out); /* [all] */
+    /* [all] Rank 0's text gets to all, by the engine alone: before there is a store. NULL: it needs
+     * one. timeout_ms -1 = without end. */
+    ls_status (*share)(int rank, int size, int timeout_ms, char *text, size_t limit);
 } ls__link_table;
 
 /* [all] Opens lockstep_NAME.so and a link by it: "gloo", "mpi". LS_ERR_UNSUPPORTED when this build
  * has no such plugin. */
 ls_status ls__link_open(const char *name, const ls__link_options *options, ls__link **out);
+/* [all] Opens the plugin for its share. LS_ERR_UNSUPPORTED when it has none. */
+ls_status ls__link_share(const char *name, int rank, int size, int timeout_ms, char *text,
+                         size_t limit);
 /* Whether the plugin is there. */
 bool ls__link_there(const char *name);
 

@@ -1,6 +1,7 @@
 /* The text that rank 0 leaves with the process manager, and which manager that is. Managers are asked
  * in their own words (PMIx, PMI 1), not through MPI: those need no MPI library that fits, start no
- * transport, and work with --comm gloo. Expected: once per rank, where nobody gave an address. */
+ * transport, and work with --comm gloo. Only where an Open MPI has kept its PMIx library to itself, its
+ * MPI is asked, by the plugin. Expected: once per rank, where nobody gave an address. */
 #include "world/manager.h"
 
 #include <ctype.h>
@@ -10,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/memory.h"
+#include "comm/link.h"
 #include "world/pmix.h"
 
 enum { ADDRESS_MAX = 46 };
@@ -66,14 +68,24 @@ ls_status ls__where_read(const char *text, ls__where *out)
     return LS_OK;
 }
 
+static ls_status share_by_pmix(const ls__place *place, int timeout_ms, char text[LS__WHERE_TEXT],
+                               ls__manager *m)
+{
+    char why[512];
+    ls_status status = ls__pmix_share(place->rank == 0, timeout_ms, text, LS__WHERE_TEXT, &m->pmix);
+    if (status != LS_ERR_UNSUPPORTED) return status;
+    snprintf(why, sizeof why, "%s", ls_error_text());
+    if (ls__link_there("mpi"))
+        return ls__link_share("mpi", place->rank, place->size, timeout_ms, text, LS__WHERE_TEXT);
+    return ls_fail(status, "%s", why);
+}
+
 static ls_status share(const ls__place *place, int timeout_ms, char text[LS__WHERE_TEXT],
                        ls__manager *m)
 {
-    bool first = place->rank == 0;
-    if (place->found == LS__FOUND_BY_PMIX)
-        return ls__pmix_share(first, timeout_ms, text, LS__WHERE_TEXT, &m->pmix);
+    if (place->found == LS__FOUND_BY_PMIX) return share_by_pmix(place, timeout_ms, text, m);
     m->pmi_fd = place->pmi_fd;
-    return ls__pmi_share(place->pmi_fd, first, timeout_ms, text);
+    return ls__pmi_share(place->pmi_fd, place->rank == 0, timeout_ms, text);
 }
 
 ls_status ls__manager_share(const ls__place *place, int timeout_ms, char text[LS__WHERE_TEXT],

@@ -349,16 +349,33 @@ static void do_nothing(ls__link *link)
     exchange(link, 10, 0);
 }
 
+/* While a link is open, too. */
+static void do_share(ls__link *link)
+{
+    char text[64] = "";
+    (void)link;
+    if (rank == 0) strcpy(text, "rank 0's words");
+    CHECK(ls__link_share(engine, rank, size, 20000, text, sizeof text) == LS_OK);
+    CHECK(strcmp(text, "rank 0's words") == 0);
+}
+
 static const struct {
     const char *name;
     void (*run)(ls__link *link);
 } roles[] = {
-    { "order", do_order },      { "sizes", do_sizes },
-    { "timeout", do_timeout },  { "ended", do_ended },
-    { "killed", do_killed },    { "killedsend", do_killedsend },
-    { "abort", do_abort },      { "killedwithin", do_killedwithin },
-    { "late", do_late },        { "outstanding", do_outstanding },
-    { "sockets", do_sockets },  { "nothing", do_nothing },
+    { "share", do_share },
+    { "order", do_order },
+    { "sizes", do_sizes },
+    { "timeout", do_timeout },
+    { "ended", do_ended },
+    { "killed", do_killed },
+    { "killedsend", do_killedsend },
+    { "abort", do_abort },
+    { "killedwithin", do_killedwithin },
+    { "late", do_late },
+    { "outstanding", do_outstanding },
+    { "sockets", do_sockets },
+    { "nothing", do_nothing },
     { "impostor", do_nothing },
 };
 

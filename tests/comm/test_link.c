@@ -240,8 +240,9 @@ static void test_mpi(void **state)
 {
     char text[TEXT];
     (void)state;
-    int code = mpirun(3, "nothing,order", text); /* a link after a link */
+    int code = mpirun(3, "nothing,share,order", text); /* a link after a link */
     if (code != 0) fail_msg("exit %d: %s", code, text);
+    assert_times(text, "share ok", 3);
     assert_times(text, "nothing ok", 3);
     assert_times(text, "order ok", 3);
 }

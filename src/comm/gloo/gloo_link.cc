@@ -527,4 +527,4 @@ ls_status link_open(const ls__link_options *options, ls__link **out)
 /* The type has taken the name, so the symbol is given it by hand. */
 extern "C" __attribute__((visibility("default")))
 const ls__link_table table __asm__("ls__link_table");
-const ls__link_table table = { "gloo", link_open };
+const ls__link_table table = { "gloo", link_open, nullptr };

@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -222,24 +223,24 @@ static ls_status init(void)
 }
 
 /* MPI's ranks must be ours. */
-static ls_status compare(const ls__link_options *o)
+static ls_status compare(int our_rank, int our_size)
 {
     int rank, size;
     TRY_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "rank");
     TRY_MPI(MPI_Comm_size(MPI_COMM_WORLD, &size), "size");
-    if (rank == o->rank && size == o->size) return LS_OK;
+    if (rank == our_rank && size == our_size) return LS_OK;
     return ls_fail(LS_ERR_CONFIG,
                    "this is rank %d of %d, but MPI calls it rank %d of %d; start the ranks by the "
                    "mpirun of the MPI that Lockstep was built with (or srun --mpi=pmix), or use "
                    "--comm gloo",
-                   o->rank, o->size, rank, size);
+                   our_rank, our_size, rank, size);
 }
 
 static ls_status link_open(const ls__link_options *options, ls__link **out)
 {
     *out = NULL;
     LS_TRY(init());
-    LS_TRY(compare(options));
+    LS_TRY(compare(options->rank, options->size));
     mpi_link *link = ls__alloc(1, sizeof *link);
     if (!link) return LS_ERR_MEMORY;
     int code = MPI_Comm_dup(MPI_COMM_WORLD, &link->comm);
@@ -254,6 +255,40 @@ static ls_status link_open(const ls__link_options *options, ls__link **out)
     return LS_OK;
 }
 
+/* A broadcast that is looked after: MPI's own waits know no time limit. Given up, it stays begun, so MPI
+ * is not ended in order and what it may still write to is never freed. */
+static ls_status share(int rank, int size, int timeout_ms, char *text, size_t limit)
+{
+    ls__patience patience = { .deadline_ns = timeout_ms < 0
+                                                 ? INT64_MAX
+                                                 : ls__now_ns() + INT64_C(1000000) * timeout_ms };
+    MPI_Request request;
+    int done = 0;
+    if (limit > INT_MAX) return ls_fail(LS_ERR_ARG, "a text of %zu bytes", limit);
+    LS_TRY(init());
+    LS_TRY(compare(rank, size));
+    char *buffer = ls__alloc(limit, 1);
+    if (!buffer) return LS_ERR_MEMORY;
+    if (rank == 0) snprintf(buffer, limit, "%s", text);
+    ls_status status = LS_OK;
+    int code = MPI_Ibcast(buffer, (int)limit, MPI_CHAR, 0, MPI_COMM_WORLD, &request);
+    for (int64_t polls = 1; code == MPI_SUCCESS && status == LS_OK; polls++) {
+        code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+        if (done) break;
+        status = look(&patience);
+        pause_after(polls);
+    }
+    if (code != MPI_SUCCESS) status = failed(code, "broadcast");
+    if (status != LS_OK) {
+        state.broken = true;
+        return status;
+    }
+    buffer[limit - 1] = '\0';
+    memcpy(text, buffer, limit);
+    ls__free(buffer);
+    return LS_OK;
+}
+
 /* The type has taken the name, so the symbol is given it by hand. */
 extern const ls__link_table table __asm__("ls__link_table");
-const ls__link_table table = { "mpi", link_open };
+const ls__link_table table = { "mpi", link_open, share };
