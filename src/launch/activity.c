@@ -14,7 +14,7 @@
 typedef struct process {
     pid_t pid, parent;
     char state;
-    bool inside; /* of the family that is looked for */
+    int family; /* of which of those that are looked for; -1 = none */
     double cpu_seconds;
 } process;
 
@@ -32,7 +32,7 @@ static bool read_stat(const char *name, process *out)
     ls__free(text);
     out->pid = (pid_t)atoi(name);
     out->parent = parent;
-    out->inside = false;
+    out->family = -1;
     out->cpu_seconds = (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
     return ok;
 }
@@ -58,39 +58,59 @@ static process *list_processes(int *count)
     return list;
 }
 
-static bool is_inside(const process *list, int count, pid_t pid)
+static int by_pid(const void *a, const void *b)
 {
-    for (int i = 0; i < count; i++)
-        if (list[i].pid == pid) return list[i].inside;
-    return false;
+    pid_t x = ((const process *)a)->pid, y = ((const process *)b)->pid;
+    return (x > y) - (x < y);
 }
 
-static void mark_family(process *list, int count, pid_t first)
+/* list is in the order of process numbers. */
+static process *find(process *list, int count, pid_t pid)
+{
+    return count > 0 ? bsearch(&(process) { .pid = pid }, list, (size_t)count, sizeof *list, by_pid)
+                     : NULL;
+}
+
+/* Everybody belongs to the nearest of the n above it. */
+static void mark_families(process *list, int count, const pid_t *pids, int n)
 {
     bool more = true;
+    for (int i = 0; i < n; i++) {
+        process *first = find(list, count, pids[i]);
+        if (first) first->family = i;
+    }
     while (more) { /* a parent may stand behind its child */
         more = false;
         for (int i = 0; i < count; i++) {
-            if (list[i].inside) continue;
-            list[i].inside = list[i].pid == first || is_inside(list, count, list[i].parent);
-            more = more || list[i].inside;
+            const process *parent = find(list, count, list[i].parent);
+            if (list[i].family >= 0 || !parent || parent->family < 0) continue;
+            list[i].family = parent->family;
+            more = true;
         }
     }
 }
 
-ls__activity ls__activity_of(pid_t pid)
+void ls__activities_of(const pid_t *pids, int n, ls__activity *out)
 {
-    ls__activity a = { .state = '?' };
-    char path[64], *text;
-    size_t nbytes;
     int count;
     process *list = list_processes(&count);
-    mark_family(list, count, pid);
-    for (int i = 0; i < count; i++) {
-        if (list[i].pid == pid) a.state = list[i].state;
-        if (list[i].inside) a.cpu_seconds += list[i].cpu_seconds;
+    if (count > 0) qsort(list, (size_t)count, sizeof *list, by_pid);
+    mark_families(list, count, pids, n);
+    for (int i = 0; i < n; i++) {
+        const process *first = find(list, count, pids[i]);
+        out[i] = (ls__activity) { .state = first ? first->state : '?' };
     }
+    for (int i = 0; i < count; i++)
+        if (list[i].family >= 0) out[list[i].family].cpu_seconds += list[i].cpu_seconds;
     ls__free(list);
+}
+
+ls__activity ls__activity_of(pid_t pid)
+{
+    ls__activity a;
+    char path[64], *text;
+    size_t nbytes;
+    ls__activities_of(&pid, 1, &a);
     snprintf(path, sizeof path, "/proc/%d/wchan", (int)pid);
     if (ls__file_read(path, 256, &text, &nbytes) == LS_OK) {
         if (nbytes > 1) snprintf(a.waits_in, sizeof a.waits_in, "%.60s", text);

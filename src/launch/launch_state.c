@@ -151,6 +151,7 @@ ls_status ls__run_state_read(const char *runs_dir, const char *name, ls__run_sta
     if (launch) take_document(launch, out);
     if (trains && !launched) out->pid = holder_of(out->folder);
     out->live = launched || trains;
+    out->launched = launched;
     if (out->live)
         snprintf(out->status, sizeof out->status, "running");
     else if (strcmp(out->status, "running") == 0)

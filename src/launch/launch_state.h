@@ -24,6 +24,7 @@ typedef struct ls__run_state {
     char status[32]; /* "running", "finished", "stopped", "failed", "died", "unknown" */
     char host[256];
     bool live;      /* a process holds a lock of it */
+    bool launched;  /* lockstep run holds one */
     int pid;        /* that one takes a request to stop; 0 = unknown */
     int world_size; /* 0 = unknown */
     int64_t step;   /* -1 = unknown */

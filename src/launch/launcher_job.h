@@ -143,6 +143,8 @@ typedef struct ls__activity {
     char waits_in[64];  /* where in the kernel; "" = unknown */
 } ls__activity;
 ls__activity ls__activity_of(pid_t pid);
+/* The same of n at once, but for waits_in. */
+void ls__activities_of(const pid_t *pids, int n, ls__activity *out);
 
 /* --- rank_stacks.c --- */
 /* Asks all ranks that live, which takes some milliseconds each; for the report, and as an event. */

@@ -96,6 +96,7 @@ void ls__nodes_close(ls__launcher_job *j)
 {
     if (!j->nodes) return;
     ls__agents_destroy(j->nodes->agents);
+    if (j->nodes->hub) ls__first_free_figures(j->nodes);
     ls__hub_destroy(j->nodes->hub);
     ls__spoke_destroy(j->nodes->spoke);
     ls__free(j->nodes->remotes);
@@ -108,7 +109,10 @@ void ls__nodes_close(ls__launcher_job *j)
 void ls__nodes_serve(ls__launcher_job *j)
 {
     if (!j->nodes) return;
-    if (j->nodes->hub) ls__hub_serve(j->nodes->hub);
+    if (j->nodes->hub) {
+        ls__hub_serve(j->nodes->hub);
+        ls__first_check_figures(j);
+    }
     if (j->nodes->spoke) {
         ls__spoke_serve(j->nodes->spoke);
         ls__other_check(j);
@@ -119,7 +123,8 @@ double ls__nodes_due(const ls__launcher_job *j)
 {
     if (!j->nodes) return -1;
     double at = j->nodes->hub ? ls__hub_due(j->nodes->hub) : ls__spoke_due(j->nodes->spoke);
-    double look = ls__agents_due(j->nodes->agents);
+    double look = ls__agents_due(j->nodes->agents), figures = ls__first_figures_due(j->nodes);
+    if (figures >= 0 && (at < 0 || figures < at)) at = figures;
     return j->phase == LS__JOB_WAITING && look >= 0 && look < at ? look : at;
 }
 
@@ -194,6 +199,7 @@ static ls_status start_first(ls__launcher_job *j)
     LS_TRY(ls__hub_start(n->hub, &common, &plan->place));
     for (int i = 0; i < plan->nodes.launchers; i++) {
         bool own = plan->size > 0 && i == plan->nodes.node_rank;
+        json_decref(n->remotes[i].figures);
         n->remotes[i] = (ls__remote) { .runs = !own, .sign_at = ls__now() };
     }
     n->ntracebacks = 0;

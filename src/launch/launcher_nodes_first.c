@@ -190,6 +190,9 @@ void ls__first_message(void *user, int launcher, const ls__node_frame *frame)
     case LS__NODE_PING:
         take_beat(j, launcher, frame);
         break;
+    case LS__NODE_FIGURES:
+        ls__first_take_figures(j, launcher, frame);
+        break;
     case LS__NODE_ENDED:
         take_ended(j, launcher, frame);
         break;

@@ -125,6 +125,9 @@ void ls__other_message(void *user, const ls__node_frame *frame)
     case LS__NODE_PLACE:
         j->nodes->placed = true;
         break;
+    case LS__NODE_LOOK:
+        ls__other_tell_figures(j);
+        break;
     case LS__NODE_VERDICT:
         take_verdict(j, frame);
         break;

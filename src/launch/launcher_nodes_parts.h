@@ -14,6 +14,7 @@ typedef struct ls__remote {
     bool runs; /* ranks of this start */
     double sign_at;
     int64_t dropped; /* lines that it had to leave out */
+    json_t *figures; /* of its ranks, when somebody last looked; NULL */
 } ls__remote;
 
 struct ls__nodes_job {
@@ -32,6 +33,8 @@ struct ls__nodes_job {
     int ntracebacks;
     double relayed_at[65]; /* by signal */
     double told_at;        /* who is waited for */
+    int64_t looked_ns;     /* somebody looked at the run: the file's time */
+    double looked_until, figures_at;
 
     /* another */
     ls__spoke *spoke;
@@ -46,6 +49,12 @@ void ls__first_lost(void *user, int launcher, const char *why);
 void ls__first_message(void *user, int launcher, const ls__node_frame *frame);
 void ls__other_message(void *user, const ls__node_frame *frame);
 void ls__other_pulse(void *user, int64_t numbers[2]);
+/* launcher_figures.c: for lockstep top. After the hub was served, and when due (negative = never). */
+void ls__first_check_figures(ls__launcher_job *j);
+double ls__first_figures_due(const ls__nodes_job *n);
+void ls__first_take_figures(ls__launcher_job *j, int launcher, const ls__node_frame *frame);
+void ls__first_free_figures(ls__nodes_job *n);
+void ls__other_tell_figures(ls__launcher_job *j);
 /* After the spoke was served. */
 void ls__other_check(ls__launcher_job *j);
 

@@ -41,7 +41,9 @@ enum {
     X(SIGNAL, 1, 0, { 0 }) /* number; to node 0: somebody sent it, from node 0: act on it */       \
     X(VERDICT, 11, 2, { 2047, 255 }) /* from node 0: the job has failed so; end your ranks */      \
     X(ENDED, 3, 0, { 0 }) /* to node 0: no rank is left here: restarts, stop code, step */         \
-    X(FINISH, 11, 2, { 2047, 255 }) /* from node 0: it is over, so */
+    X(FINISH, 11, 2, { 2047, 255 }) /* from node 0: it is over, so */                              \
+    X(LOOK, 0, 0, { 0 }) /* from node 0: somebody looks; tell what your ranks are doing */         \
+    X(FIGURES, 0, 1, { 1 << 16 }) /* to node 0: JSON, ls__rank_looks_json */
 
 typedef enum ls__node_frame_type {
 #define LS__NODE_FRAME_ENUM(name, numbers, texts, ...) LS__NODE_##name,

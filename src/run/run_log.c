@@ -12,6 +12,8 @@
 #include "run/run_state.h"
 #include "run/space_state.h"
 
+static const double sign_seconds = 0.25; /* between two signs of life */
+
 void ls__run_log_sum(ls_run *run, const char *name, double sum, double weight)
 {
     if (!run || ls__run_over(run)) return;
@@ -220,12 +222,12 @@ static int running(const ls_run *run, double *loss, const char **names, double *
 
 void ls__run_progress(ls_run *run, const char *stage)
 {
-    if (run->rank != 0) return;
     double now = ls__now();
-    if (now - run->last_position > 1) {
+    if (now - run->last_position > sign_seconds) {
         ls__world_position(run->world, run->step, "");
         run->last_position = now;
     }
+    if (run->rank != 0) return;
     bool terminal = ls__world_terminal(run->world);
     if (!ls__progress_due(&run->last_progress, terminal)) return;
     const char *names[4];

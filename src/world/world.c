@@ -191,6 +191,16 @@ void ls__world_prepare_last_words(ls_world *world)
     pthread_mutex_unlock(&world->lock);
 }
 
+/* Where lockstep top finds the ranks. */
+static void publish_board(ls_world *world, const char *folder)
+{
+    if (world->shared) return; /* ranks are threads */
+    if (!world->board && ls__board_create(1, &world->board) == LS_OK)
+        ls__board_set_process(world->board, 0, getpid());
+    if (!world->board || ls__board_publish(world->board, folder) != LS_OK)
+        ls__log(LS__LOG_DEBUG, "%s", ls_error_text());
+}
+
 void ls__world_set_folder(ls_world *world, const char *folder)
 {
     if (world->rank != 0) return;
@@ -200,6 +210,7 @@ void ls__world_set_folder(ls_world *world, const char *folder)
     snprintf(world->folder, sizeof world->folder, "%s", path);
     pthread_mutex_unlock(&world->lock);
     send_text(world, LS__FRAME_FOLDER, path);
+    publish_board(world, path);
     ls__world_prepare_last_words(world);
     free(absolute);
 }
@@ -226,12 +237,20 @@ void ls__world_progress(ls_world *world, const char *text)
     }
 }
 
+/* The launcher's file, docs/launching.md. Numbers only grow, so there is nothing to cut off. */
+static void beat(const ls_world *world, int64_t step)
+{
+    char text[32];
+    if (world->beat_fd < 0) return;
+    int n = snprintf(text, sizeof text, "%lld\n", (long long)step);
+    if (pwrite(world->beat_fd, text, (size_t)n, 0) != n) return; /* a full disk: not our matter */
+}
+
 void ls__world_position(ls_world *world, int64_t step, const char *checkpoint)
 {
-    if (world->board)
-        ls__board_set_step(world->board, world->rank, step);
-    else
-        atomic_store_explicit(&world->step, step, memory_order_relaxed);
+    if (world->board) ls__board_set_step(world->board, world->rank, step);
+    atomic_store_explicit(&world->step, step, memory_order_relaxed);
+    beat(world, step);
     if (!checkpoint || !checkpoint[0]) return;
     pthread_mutex_lock(&world->lock);
     bool news = strcmp(world->checkpoint, checkpoint) != 0;

@@ -31,7 +31,7 @@ ls_status ls__world_alloc(ls_world **out)
     *out = world;
     if (!world) return LS_ERR_MEMORY;
     world->size = world->local_size = 1;
-    world->peer_fd = -1;
+    world->peer_fd = world->beat_fd = -1;
     atomic_init(&world->step, -1);
     pthread_mutex_init(&world->lock, NULL);
     return LS_OK;
@@ -50,6 +50,7 @@ void ls__world_free(ls_world *world)
     ls__manager_leave(world->manager);
     ls__core_destroy(world->core);
     ls__board_destroy(world->board);
+    if (world->beat_fd >= 0) close(world->beat_fd);
     if (world->shared) {
         ls__shared_world_leave(world->shared);
     } else {
@@ -127,10 +128,11 @@ static ls_status create_comm(ls_world *world)
     ls__options_string(world->options, "comm", &engine);
     if (world->nodes->count > 1) return ls__connect_nodes(world, engine);
     if (strcmp(engine, "auto") != 0 && strcmp(engine, "shm") != 0)
-        return ls_fail(LS_ERR_CONFIG,
-                       "--comm %s: all ranks are on one machine, where they exchange through shared "
-                       "memory; leave it out",
-                       engine);
+        return ls_fail(
+            LS_ERR_CONFIG,
+            "--comm %s: all ranks are on one machine, where they exchange through shared "
+            "memory; leave it out",
+            engine);
     return ls__comm_shm_create(world->shm,
                                &(ls__comm_shm_options) { .rank = world->rank,
                                                          .size = world->size,
@@ -152,6 +154,7 @@ static ls_status join_supervisor(ls_world *world, const ls__place *place)
     LS_TRY(ls__world_set_nodes(world, NULL));
     LS_TRY(ls__shm_attach(place->memory_fd, world->size, &world->shm));
     LS_TRY(ls__board_attach(place->board_fd, world->size, &world->board));
+    ls__board_set_process(world->board, world->rank, getpid());
     LS_TRY(connect_store(world, place->socket_fd));
     /* A pipe, read in lines: what a rank has printed before it dies shall be there. */
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -212,6 +215,7 @@ static ls_status join_others(ls_world *world, const ls__place *place)
     }
     if (meeting.socket_fd >= 0) close(meeting.socket_fd);
     LS_TRY(status);
+    ls__board_set_process(world->board, world->rank, getpid());
     world->terminal = isatty(STDERR_FILENO);
     LS_TRY(ls__connect_root(world, place));
     LS_TRY(ls__come_together(world, meeting.root_rank));
@@ -343,6 +347,14 @@ static void open_standard_streams(void)
     if (fd >= 0) close(fd);
 }
 
+/* lockstep run's, of this rank; programs that a rank starts are not the rank. */
+static void open_heartbeat(ls_world *world)
+{
+    const char *path = getenv("LOCKSTEP_HEARTBEAT");
+    if (path && path[0]) world->beat_fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    unsetenv("LOCKSTEP_HEARTBEAT");
+}
+
 static ls_status init(int *argc, char ***argv, const ls_world_options *options, bool bare,
                       ls_world **out)
 {
@@ -365,6 +377,7 @@ static ls_status init(int *argc, char ***argv, const ls_world_options *options, 
     if (status == LS_OK) {
         ls__device_expose(&world->launch.plan);
         if (!wants_supervisor(world)) ls__device_expose_own(&world->launch.plan, world->local_rank);
+        if (!wants_supervisor(world) && !world->program.never_launch) open_heartbeat(world);
         if (wants_supervisor(world))
             status = supervise(world);
         else if (place.by == LS__STARTED_BY_US)

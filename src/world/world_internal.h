@@ -49,8 +49,8 @@ void ls__world_set_folder(ls_world *world, const char *folder);
  * stream that is no terminal nothing is drawn. */
 void ls__world_progress(ls_world *world, const char *text);
 bool ls__world_terminal(const ls_world *world); /* whether stderr of the job is a terminal */
-/* Any rank: where the job stands, for the report: the step and the newest checkpoint ("" =
- * unchanged). */
+/* Any rank, some times a second: a sign of life, and where the job stands, for the report and for who
+ * watches: the step and the newest checkpoint ("" = unchanged). */
 void ls__world_position(ls_world *world, int64_t step, const char *checkpoint);
 
 /* For tests: a world of threads in this process. worlds: (size). Rank r's is used by thread r

@@ -37,7 +37,8 @@ struct ls_world {
     ls__shm *shm; /* of this node; NULL: alone on it */
     ls_comm *comm;
     ls__store *store;
-    ls__board *board; /* NULL: see step */
+    ls__board *board; /* NULL: there is none (yet) */
+    int beat_fd;      /* the launcher's heartbeat file; -1 */
     ls__watcher *watcher;
     int peer_fd; /* pidfd of the local root; -1 */
     ls__local_root *root;
@@ -46,7 +47,7 @@ struct ls_world {
     ls__core *core;           /* alone */
     bool has_signals;         /* alone: handlers are installed */
 
-    _Atomic int64_t step; /* without a board */
+    _Atomic int64_t step; /* for last words */
     pthread_mutex_t lock; /* of all below */
     char folder[LS_PATH_MAX], checkpoint[LS_PATH_MAX];
     int64_t next_progress_ns;

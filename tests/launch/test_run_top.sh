@@ -37,6 +37,60 @@ wait
 "$lockstep" top watched >out 2>err
 [ $? -eq 2 ] || fail "a run that has ended"
 has err "is not running"
+
+# A training of ours that nobody launched, on two devices and on one.
+python3 -c 'for i in range(200): print(i % 7, i % 3, sep=",")' >rows.csv
+sed -i '1i a,y' rows.csv
+for devices in cpu:2 cpu:1; do
+    "$lockstep" train table --data rows.csv --target y --devices $devices --threads-per-device 1 --batch-size 8 --name ours-$devices \
+        --max-epochs 1000000 --validate-every none --save-every none --log-every none >/dev/null 2>&1 &
+    ours=$!
+    for _ in $(seq 200); do
+        [ -e runs/ours-$devices/board.json ] && break
+        sleep 0.02
+    done
+    sleep 0.7
+    "$lockstep" top ours-$devices --json >out 2>err || fail "lockstep top of a training on $devices"
+    python3 - out "${devices#cpu:}" $ours <<'END_PY' || fail "--json of a training on $devices"
+import json, sys
+d, n, pid = json.load(open(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
+assert len(d["ranks"]) == n and d["missing"] == 0, d
+assert all(r["step"] > 0 and 0 <= r["heartbeat_age"] < 5 and 0 < r["step_seconds"] < 1 for r in d["ranks"]), d
+assert all(r["memory"] > 1 << 20 and (r["pid"] == pid) == (n == 1) for r in d["ranks"]), d
+END_PY
+    kill $ours
+    wait $ours
+    "$lockstep" top ours-$devices >out 2>err
+    [ $? -eq 2 ] || fail "a training that has ended"
+done
+
+# Two launchers: the first one asks the other.
+export LOCKSTEP_SECRET=of-this-test
+port=$((10000 + $$ % 10000))
+launch() {
+    "$lockstep" run --nnodes 2 --node-rank $1 --master-addr 127.0.0.1 --master-port $port --nproc-per-node $2 --name both beats.py >run_out$1 2>run_err$1 &
+}
+rm -f enough
+launch 0 2
+launch 1 1
+for _ in $(seq 200); do
+    grep -q '"running"' runs/both/launch.json 2>/dev/null && break
+    sleep 0.02
+done
+sleep 0.5
+"$lockstep" top both --json >out 2>err || fail "lockstep top of two machines"
+python3 - out <<'END_PY' || fail "--json of two machines"
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert [r["rank"] for r in d["ranks"]] == [0, 1, 2] and d["missing"] == 0, d
+assert all(r["pid"] > 0 and r["memory"] > 1 << 20 and r["cpus"] is not None for r in d["ranks"]), d
+assert d["ranks"][2]["mark"] == "behind" and d["ranks"][0]["step"] > d["ranks"][2]["step"] == 2, d
+END_PY
+"$lockstep" top both >out 2>err
+grep -q '^ *2  [^ ]* .* behind$' out || fail "rank 2 of the other machine is not marked"
+: >enough
+wait
+
 "$lockstep" top nobody >out 2>err
 [ $? -eq 2 ] || fail "no such run"
 exit $bad
