@@ -1,7 +1,7 @@
 /* bf16-mixed: which tensors are stored as bf16 and which nodes multiply bf16 numbers.
  *
- * A matrix product (linear, attention, and their gradients) is a half node: it reads its factors
- * rounded to bf16, parameters too, multiplies them and adds in f32. Biases, and the logarithms of
+ * A matrix product (linear, attention, convolution, and their gradients) is a half node: it reads its
+ * factors rounded to bf16, parameters too, multiplies them and adds in f32. Biases, and the logarithms of
  * sums that attention keeps, are read as they are. Everything else computes in f32 from what its
  * inputs hold, so that parameters, their gradients, norms, losses, reductions, embeddings and the
  * residual stream stay f32, whatever the number of layers.
@@ -15,8 +15,9 @@
  *      only.
  * A tensor that is computed again and its first copy are one here: recomputation changes no bits.
  * Parameters' gradients, results and whatever else is read after a run are f32. A reshape is a view
- * and shares the decision with its input. A backend may keep a half tensor wider; convolutions are
- * f32 so far. */
+ * and shares the decision with its input. A backend may keep a half tensor wider. What convolutions
+ * read and write is stored as f32: pools, norms and sums stand between them; a backend may multiply
+ * more of their factors' bits than bf16's. */
 #include "graph/construct.h"
 #include "graph/ops.h"
 
@@ -26,6 +27,7 @@ static bool is_one_of(const ls_op *op, const ls_op *const *list)
     return *list != NULL;
 }
 
+/* Those whose inputs and outputs may be half. */
 static bool is_product(const ls_op *op)
 {
     static const ls_op *const products[] = {
@@ -38,6 +40,13 @@ static bool is_product(const ls_op *op)
         NULL,
     };
     return is_one_of(op, products);
+}
+
+static bool is_convolution(const ls_op *op)
+{
+    static const ls_op *const convolutions[] = { &ls__op_conv2d, &ls__op_conv2d_grad_x,
+                                                 &ls__op_conv2d_grad_weight, NULL };
+    return is_one_of(op, convolutions);
 }
 
 static bool is_elementwise(const ls_op *op)
@@ -91,12 +100,13 @@ static void want_full(const pass *p, const ls_tensor *x)
 
 static void note_reads(const pass *p, const ls__node *node)
 {
-    bool mixed = node->half || is_elementwise(node->op) || is_norm(node->op);
+    bool product = is_product(node->op);
+    bool mixed = product || is_elementwise(node->op) || is_norm(node->op);
     if (node->op == &ls__op_reshape) return; /* its own readers count */
     for (int k = 0; k < node->nin; k++) {
         uses *u = &p->uses[p->root[node->in[k]->id]];
         u->reads++;
-        u->rounded += ls__node_rounds(node, k);
+        u->rounded += product && ls__node_rounds(node, k);
         u->full |= !mixed;
     }
 }
@@ -145,7 +155,8 @@ static bool is_half(const pass *p, const ls__node *node, int output)
     if (node->op == &ls__op_reshape) return node->in[0]->half;
     if (u->reads > 0 && u->rounded == u->reads) return true;
     if (output > 0) return false;
-    return (node->half && !u->full) || (is_elementwise(node->op) && !u->full && all_half(node));
+    return (is_product(node->op) && !u->full) ||
+           (is_elementwise(node->op) && !u->full && all_half(node));
 }
 
 void ls__graph_precision(ls_graph *g)
@@ -155,7 +166,8 @@ void ls__graph_precision(ls_graph *g)
     p.root = ls__graph_alloc(g, n * sizeof *p.root);
     p.uses = ls__graph_alloc(g, n * sizeof *p.uses);
     if (!p.root || !p.uses) return;
-    for (int i = 0; i < g->nnodes; i++) g->nodes[i].half = is_product(g->nodes[i].op);
+    for (int i = 0; i < g->nnodes; i++)
+        g->nodes[i].half = is_product(g->nodes[i].op) || is_convolution(g->nodes[i].op);
     find_uses(&p);
     keep_kept(&p);
     for (int i = 0; i < g->nnodes; i++)

@@ -85,6 +85,21 @@ static void cnn(ls_graph *g, void *user)
     ls_minimize(g, ls_cross_entropy(z, ls_input(g, "label")), NULL);
 }
 
+/* Convolutions alone: blocks that are full and that are not, few channels, strides, several kernels. */
+static void convolutions(ls_graph *g, void *user)
+{
+    int64_t channels = *(const int64_t *)user;
+    ls_tensor *x = ls_scale(ls_input(g, "image"), 1.0f / 128, -1);
+    ls_conv2d_options first = { .channels = channels, .kernel = 3, .padding = 1 };
+    ls_conv2d_options second = { .channels = 40, .kernel = 5, .padding = 2, .stride = 2 };
+    ls_conv2d_options third = { .channels = 10, .kernel = 1 };
+    x = ls_max_pool2d(ls_relu(ls_conv2d(x, "conv1", &first)), 2);
+    x = ls_relu(ls_conv2d(x, "conv2", &second));
+    ls_tensor *z = ls_global_avg_pool2d(ls_conv2d(x, "conv3", &third));
+    ls_output(g, "scores", z);
+    ls_minimize(g, ls_cross_entropy(z, ls_input(g, "label")), NULL);
+}
+
 /* A head whose scores are computed in blocks of rows. */
 static void language_model(ls_graph *g, void *user)
 {
@@ -240,6 +255,16 @@ static void the_linear_layers_of_a_cnn_round(void **state)
     check(cnn, NULL, image_fields, 9);
 }
 
+static void convolutions_round(void **state)
+{
+    (void)state;
+    if (!compare_on_cpu()) skip();
+    static const int64_t channels[] = { 32, 24, 6 };
+    for (int c = 0; c < 3; c++)
+        for (size_t b = 0; b < compare_batches(3); b++)
+            check(convolutions, &channels[c], image_fields, batches[b]);
+}
+
 static void recomputation_has_the_same_bits(void **state)
 {
     (void)state;
@@ -288,6 +313,7 @@ int main(void)
         cmocka_unit_test(heads_of_any_width_round),
         cmocka_unit_test(a_head_in_blocks_rounds_too),
         cmocka_unit_test(the_linear_layers_of_a_cnn_round),
+        cmocka_unit_test(convolutions_round),
         cmocka_unit_test(recomputation_has_the_same_bits),
         cmocka_unit_test(a_bias_takes_no_second_product),
     };

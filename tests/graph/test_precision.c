@@ -129,8 +129,10 @@ static void a_cnn(void **state)
 {
     (void)state;
     ls_graph *g = build(cnn, image_fields, LS_PRECISION_BF16_MIXED);
-    assert_false(node_of(g, &ls__op_conv2d, 0)->half);
-    assert_false(half(g, &ls__op_conv2d, 0));
+    const ls__node *conv = node_of(g, &ls__op_conv2d, 0);
+    assert_true(conv->half && ls__node_rounds(conv, 1) && !ls__node_rounds(conv, 2));
+    assert_true(node_of(g, &ls__op_conv2d_grad_weight, 0)->half);
+    assert_false(half(g, &ls__op_conv2d, 0)); /* f32 lies between convolutions */
     assert_true(half(g, &ls__op_max_pool2d, 0)); /* goes into a product, flattened */
     assert_true(half(g, &ls__op_reshape, 0));
     assert_true(half(g, &ls__op_linear, 0));

@@ -340,6 +340,7 @@ ls_status ls__cpu_convert(cpu_builder *b, const ls_tensor *x, int from, cpu_layo
                           cpu_layout target, bool tiled);
 void ls__cpu_to_half(const float *in, uint16_t *out, int64_t n); /* to nearest even */
 void ls__cpu_from_half(const uint16_t *in, float *out, int64_t n);
+void ls__cpu_round_floats(const float *in, float *out, int64_t n); /* to what bf16 could hold */
 
 /* Blocked to plain and back (reorder.c). */
 ls_status ls__cpu_reorder(cpu_builder *b, const ls_tensor *x, int from, int to, cpu_layout target,

@@ -2,7 +2,12 @@
  *
  * Parameters lie plain in the flat space; a convolution wants them blocked, differently for each
  * pass. They are packed once per run, before the tiles, which costs their bytes and no more. The
- * gradient of the weights is summed per lane in the packed layout and unpacked at the end. */
+ * gradient of the weights is summed per lane in the packed layout and unpacked at the end.
+ *
+ * In bf16-mixed what lies between convolutions stays f32, blocked as ever. A step rounds the tile that it
+ * reads while that is in the cache, for a small part of the convolution's time, where pools, norms
+ * and rectifiers would all need a way of their own for blocks of bf16. Where oneDNN has no fast
+ * convolution of bf16 (another CPU, an odd shape) the same rounded numbers are multiplied as f32. */
 #include "backend/cpu/conv_shape.h"
 
 #include <string.h>
@@ -10,7 +15,10 @@
 typedef struct conv {
     cpu_primitive tile[2]; /* for a tile, for the short one */
     bool biased;
-    int64_t weights; /* floats of the packed weights */
+    bool rounds, half;   /* the factors, to bf16; they are stored so */
+    int64_t tiles[2][2]; /* floats of the first and the second input's tile, of the short one */
+    int rounded;         /* where their rounded copies are, among the step's buffers */
+    int64_t weights;     /* floats of the packed weights */
     int64_t channels;
 } conv;
 
@@ -32,6 +40,54 @@ static conv_shape shape_of(const cpu_task *task, const ls_tensor *x, const ls_te
     return s;
 }
 
+/* --- rounded factors --- */
+
+/* Chooses layouts and numbers. fixed: both layouts are plain, whatever is fast. With fewer channels than a
+ * block has, f32 is as fast forward and twice as fast for the weights. */
+static void choose(const ls__node *node, conv_shape *s, conv_pass pass, bool plain_x, bool fixed)
+{
+    bool few = s->x[1] < ls__cpu_pool()->block;
+    s->half = ls__node_rounds(node, 0) && ls__cpu_pool()->bf16 && !few;
+    if (s->half && !fixed) s->half = ls__cpu_conv_choose_layouts(s, pass, plain_x);
+    if (s->half && fixed) s->half = ls__cpu_conv_is_fast(s, pass);
+    if (!s->half && !fixed) ls__cpu_conv_choose_layouts(s, pass, plain_x);
+}
+
+/* Notes how the n inputs of a tile, x and y in some order, are rounded; the step's buffer for that. */
+static ls_status prepare_rounding(cpu_builder *b, const ls__node *node, const conv_shape *s,
+                                  const int64_t rows[2], bool x_first, int n, conv *c, int *buffer)
+{
+    c->rounds = ls__node_rounds(node, 0);
+    c->half = s->half;
+    size_t most = 0;
+    for (int k = 0; k < n; k++) {
+        bool x = x_first == (k == 0);
+        conv_shape one = *s;
+        for (int i = 0; i < 2; i++) {
+            dnnl_memory_desc_t md;
+            one.x[0] = one.y[0] = rows[i] ? rows[i] : 1;
+            LS_TRY(ls__cpu_md4(x ? s->x_layout : s->y_layout, x ? one.x : one.y, &md));
+            c->tiles[k][i] = (int64_t)(dnnl_memory_desc_get_size(&md) / sizeof(float));
+        }
+        most += ((size_t)c->tiles[k][0] * sizeof(float) + 63) / 64 * 64;
+    }
+    return ls__cpu_temporary(b, c->rounds ? most : 0, buffer);
+}
+
+/* The step's input k as its primitive reads it. */
+static void *factor(const cpu_call *call, const conv *c, int k, int buffer)
+{
+    float *in = ls__cpu_at(call, buffer);
+    if (!c->rounds) return in;
+    char *out = ls__cpu_at(call, c->rounded);
+    if (k == 1) out += ((size_t)c->tiles[0][0] * sizeof(float) + 63) / 64 * 64;
+    if (c->half)
+        ls__cpu_to_half(in, (uint16_t *)out, c->tiles[k][call->tail]);
+    else
+        ls__cpu_round_floats(in, (float *)out, c->tiles[k][call->tail]);
+    return out;
+}
+
 /* --- packed weights --- */
 
 struct cpu_packed {
@@ -40,9 +96,11 @@ struct cpu_packed {
     int buffer;
 };
 
-static ls_status plain_weights(const int64_t *shape, dnnl_memory_desc_t *out)
+static ls_status plain_weights(const int64_t *shape, bool half, dnnl_memory_desc_t *out)
 {
-    return ls__cpu_md4(CPU_PLAIN, shape, out);
+    LS_TRY(ls__cpu_md4(CPU_PLAIN, shape, out));
+    if (half) out->data_type = dnnl_bf16;
+    return LS_OK;
 }
 
 static void free_repack(void *state)
@@ -102,15 +160,18 @@ static ls_status remember_packed(cpu_builder *b, const ls_tensor *weight,
     return LS_OK;
 }
 
-/* Where weight is in layout md. */
-static ls_status pack(cpu_builder *b, const ls_tensor *weight, const dnnl_memory_desc_t *md,
+/* Where weight is in layout md: rounded, if the node rounds it. */
+static ls_status pack(cpu_builder *b, const ls__node *node, const dnnl_memory_desc_t *md,
                       int *buffer)
 {
+    const ls_tensor *weight = node->in[1];
+    bool half = md->data_type == dnnl_bf16;
+    cpu_layout numbers = half ? CPU_HALF : ls__cpu_float_layout(node, 1);
     dnnl_memory_desc_t plain;
     int buffers[3];
     cpu_step_spec spec;
-    LS_TRY(plain_weights(weight->shape, &plain));
-    LS_TRY(ls__cpu_read(b, weight, CPU_PLAIN, &buffers[0]));
+    LS_TRY(plain_weights(weight->shape, half, &plain));
+    LS_TRY(ls__cpu_read(b, weight, numbers, &buffers[0]));
     *buffer = buffers[0];
     if (dnnl_memory_desc_equal(md, &plain)) return LS_OK;
     for (int i = 0; i < b->npacked; i++) {
@@ -131,9 +192,9 @@ static ls_status pack(cpu_builder *b, const ls_tensor *weight, const dnnl_memory
 static void run_conv(const cpu_call *call)
 {
     const conv *c = call->step->state;
-    void *pointers[5] = { ls__cpu_at(call, 0), ls__cpu_at(call, 1), ls__cpu_at(call, 2) };
+    void *pointers[5] = { factor(call, c, 0, 0), ls__cpu_at(call, 1), ls__cpu_at(call, 2) };
     int n = 3;
-    if (c->biased) pointers[n++] = ls__cpu_at(call, 4);
+    if (c->biased) pointers[n++] = ls__cpu_at(call, 5);
     pointers[n] = ls__cpu_at(call, 3);
     ls__cpu_primitive_run(&c->tile[call->tail], call, pointers);
 }
@@ -163,8 +224,7 @@ static ls_status make_conv(conv_shape s, conv_pass pass, int64_t rows, cpu_primi
     if (!ls__cpu_conv_describe(&s, pass, true, &pd)) return undescribed(&s);
     *weights = *dnnl_primitive_desc_query_md(
         pd, pass == CONV_GRAD_WEIGHT ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
-    ls_status status = ls__cpu_md4(s.x_layout, s.x, &x);
-    if (status == LS_OK) status = ls__cpu_md4(s.y_layout, s.y, &y);
+    ls_status status = ls__cpu_conv_memory(&s, pass, &x, &y);
     dnnl_memory_desc_init_by_tag(&bias, 1, channels, dnnl_f32, dnnl_a);
     const dnnl_memory_desc_t *mds[3][4] = { { &x, weights, &y, &bias },
                                             { &y, weights, &x, NULL },
@@ -194,31 +254,39 @@ static size_t scratchpad_of(const conv *c)
                                                          : c->tile[1].scratchpad;
 }
 
-static ls_status add_conv(cpu_builder *b, const conv_shape *s, conv_pass pass, bool tiled,
-                          const ls_tensor *in, const ls_tensor *weight, const ls_tensor *bias,
-                          const ls_tensor *out)
+static ls_status fill_conv(cpu_builder *b, const ls__node *node, const conv_shape *s,
+                           conv_pass pass, bool tiled, const ls_tensor *out, conv *c,
+                           int buffers[6])
 {
-    int buffers[5];
+    const ls_tensor *in = node->in[0];
+    bool forward = pass == CONV_FORWARD;
     int64_t rows[2];
     dnnl_memory_desc_t packed;
-    cpu_layout in_layout = pass == CONV_FORWARD ? s->x_layout : s->y_layout;
-    cpu_layout out_layout = pass == CONV_FORWARD ? s->y_layout : s->x_layout;
+    ls__cpu_rows(b, in, tiled, rows);
+    LS_TRY(make_convs(s, pass, rows, c, &packed));
+    LS_TRY(ls__cpu_read(b, in, forward ? s->x_layout : s->y_layout, &buffers[0]));
+    LS_TRY(pack(b, node, &packed, &buffers[1]));
+    LS_TRY(ls__cpu_write(b, out, forward ? s->y_layout : s->x_layout, tiled, &buffers[2]));
+    LS_TRY(ls__cpu_temporary(b, scratchpad_of(c), &buffers[3]));
+    c->rounded = 4;
+    LS_TRY(prepare_rounding(b, node, s, rows, forward, 1, c, &buffers[4]));
+    return s->bias ? ls__cpu_read(b, node->in[2], CPU_PLAIN, &buffers[5]) : LS_OK;
+}
+
+static ls_status add_conv(cpu_builder *b, const ls__node *node, const conv_shape *s, conv_pass pass,
+                          bool tiled, const ls_tensor *out)
+{
+    int buffers[6];
     conv *c = ls__alloc(1, sizeof *c);
     if (!c) return LS_ERR_MEMORY;
-    c->biased = bias != NULL;
-    ls__cpu_rows(b, in, tiled, rows);
-    ls_status status = make_convs(s, pass, rows, c, &packed);
-    if (status == LS_OK) status = ls__cpu_read(b, in, in_layout, &buffers[0]);
-    if (status == LS_OK) status = pack(b, weight, &packed, &buffers[1]);
-    if (status == LS_OK) status = ls__cpu_write(b, out, out_layout, tiled, &buffers[2]);
-    if (status == LS_OK) status = ls__cpu_temporary(b, scratchpad_of(c), &buffers[3]);
-    if (status == LS_OK && bias) status = ls__cpu_read(b, bias, CPU_PLAIN, &buffers[4]);
+    c->biased = s->bias;
+    ls_status status = fill_conv(b, node, s, pass, tiled, out, c, buffers);
     if (status != LS_OK) {
         free_conv(c);
         return status;
     }
     cpu_step_spec spec = { .run = run_conv, .state = c, .destroy = free_conv, .whole = !tiled };
-    return ls__cpu_step(b, &spec, buffers, bias ? 5 : 4);
+    return ls__cpu_step(b, &spec, buffers, s->bias ? 6 : 5);
 }
 
 static bool only_plain(const cpu_builder *b, const ls_tensor *x)
@@ -233,8 +301,8 @@ ls_status ls__cpu_conv2d(cpu_builder *b, const cpu_task *task)
     bool tiled = ls__cpu_tiled(b, x) && !ls__cpu_tiled(b, weight);
     conv_shape s = shape_of(task, x, weight, task->out);
     s.bias = node->nin == 3;
-    ls__cpu_conv_choose_layouts(&s, CONV_FORWARD, only_plain(b, x));
-    return add_conv(b, &s, CONV_FORWARD, tiled, x, weight, s.bias ? node->in[2] : NULL, task->out);
+    choose(node, &s, CONV_FORWARD, only_plain(b, x), false);
+    return add_conv(b, node, &s, CONV_FORWARD, tiled, task->out);
 }
 
 ls_status ls__cpu_conv2d_grad_x(cpu_builder *b, const cpu_task *task)
@@ -243,8 +311,8 @@ ls_status ls__cpu_conv2d_grad_x(cpu_builder *b, const cpu_task *task)
     bool tiled = ls__cpu_tiled(b, grad) && !ls__cpu_tiled(b, weight);
     conv_shape s = shape_of(task, task->out, weight, grad);
     bool gradient = ls__cpu_gradient_slot(b, task->out) >= 0; /* x is a parameter: plain */
-    if (!gradient) ls__cpu_conv_choose_layouts(&s, CONV_GRAD_X, false);
-    return add_conv(b, &s, CONV_GRAD_X, tiled, grad, weight, NULL, task->out);
+    choose(task->node, &s, CONV_GRAD_X, false, gradient);
+    return add_conv(b, task->node, &s, CONV_GRAD_X, tiled, task->out);
 }
 
 /* --- gradient for the weights --- */
@@ -254,10 +322,10 @@ static void run_grad_weight(const cpu_call *call)
 {
     const conv *c = call->step->state;
     bool begins = call->lane_begins || !call->step->tiled;
-    float *weights = ls__cpu_at(call, 2), *bias = c->biased ? ls__cpu_at(call, 5) : NULL;
+    float *weights = ls__cpu_at(call, 2), *bias = c->biased ? ls__cpu_at(call, 6) : NULL;
     float *fresh = begins ? weights : ls__cpu_at(call, 4);
     float *fresh_bias = begins ? bias : fresh + c->weights;
-    void *pointers[5] = { ls__cpu_at(call, 0), ls__cpu_at(call, 1), fresh };
+    void *pointers[5] = { factor(call, c, 0, 0), factor(call, c, 1, 1), fresh };
     int n = 3;
     if (c->biased) pointers[n++] = fresh_bias;
     pointers[n] = ls__cpu_at(call, 3);
@@ -286,7 +354,7 @@ static ls_status target_weights(cpu_builder *b, const ls_tensor *out, bool tiled
     int final[3];
     cpu_step_spec spec;
     int64_t count = (int64_t)(dnnl_memory_desc_get_size(packed) / sizeof(float));
-    LS_TRY(plain_weights(out->shape, &plain));
+    LS_TRY(plain_weights(out->shape, false, &plain));
     LS_TRY(ls__cpu_write(b, out, CPU_PLAIN, false, &final[1]));
     if (dnnl_memory_desc_equal(packed, &plain))
         return sum_buffers(b, tiled, count, final[1], out, buffer);
@@ -304,7 +372,7 @@ static ls_status target_bias(cpu_builder *b, const ls_tensor *out, bool tiled, i
 }
 
 static ls_status fill_grad_weight(cpu_builder *b, const cpu_task *task, const conv_shape *s,
-                                  bool tiled, conv *c, int buffers[6])
+                                  bool tiled, conv *c, int buffers[7])
 {
     const ls__node *node = task->node;
     dnnl_memory_desc_t packed;
@@ -316,8 +384,10 @@ static ls_status fill_grad_weight(cpu_builder *b, const cpu_task *task, const co
     LS_TRY(ls__cpu_read(b, node->in[1], s->x_layout, &buffers[1]));
     LS_TRY(ls__cpu_temporary(b, scratchpad_of(c), &buffers[3]));
     LS_TRY(ls__cpu_temporary(b, (size_t)(c->weights + c->channels) * sizeof(float), &buffers[4]));
+    c->rounded = 5;
+    LS_TRY(prepare_rounding(b, node, s, rows, false, 2, c, &buffers[5]));
     LS_TRY(target_weights(b, node->out[0], tiled, &packed, &buffers[2]));
-    if (c->biased) LS_TRY(target_bias(b, node->out[1], tiled, &buffers[5]));
+    if (c->biased) LS_TRY(target_bias(b, node->out[1], tiled, &buffers[6]));
     return LS_OK;
 }
 
@@ -328,12 +398,12 @@ ls_status ls__cpu_conv2d_grad_weight(cpu_builder *b, const cpu_task *task)
     bool tiled = ls__cpu_tiled(b, grad) && ls__cpu_tiled(b, x);
     conv_shape s = shape_of(task, x, node->out[0], grad);
     s.bias = node->nout == 2;
-    ls__cpu_conv_choose_layouts(&s, CONV_GRAD_WEIGHT, only_plain(b, x));
+    choose(node, &s, CONV_GRAD_WEIGHT, only_plain(b, x), false);
     conv *c = ls__alloc(1, sizeof *c);
     if (!c) return LS_ERR_MEMORY;
     c->biased = s.bias;
     c->channels = s.weight[0];
-    int buffers[6];
+    int buffers[7];
     ls_status status = fill_grad_weight(b, task, &s, tiled, c, buffers);
     if (status != LS_OK) {
         free_conv(c);
@@ -342,5 +412,5 @@ ls_status ls__cpu_conv2d_grad_weight(cpu_builder *b, const cpu_task *task)
     cpu_step_spec spec = {
         .run = run_grad_weight, .state = c, .destroy = free_conv, .whole = !tiled
     };
-    return ls__cpu_step(b, &spec, buffers, s.bias ? 6 : 5);
+    return ls__cpu_step(b, &spec, buffers, s.bias ? 7 : 6);
 }

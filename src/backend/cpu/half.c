@@ -39,7 +39,7 @@ LS__CPU_CLONES void ls__cpu_from_half(const uint16_t *in, float *out, int64_t n)
     }
 }
 
-LS__CPU_CLONES static void round_floats(const float *in, float *out, int64_t n)
+LS__CPU_CLONES void ls__cpu_round_floats(const float *in, float *out, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         uint32_t bits;
@@ -64,7 +64,7 @@ static void run_convert(const cpu_call *call)
     else if (c->source == CPU_HALF)
         ls__cpu_from_half((const uint16_t *)in + from, (float *)out + from, n);
     else
-        round_floats((const float *)in + from, (float *)out + from, n);
+        ls__cpu_round_floats((const float *)in + from, (float *)out + from, n);
 }
 
 ls_status ls__cpu_convert(cpu_builder *b, const ls_tensor *x, int from, cpu_layout source, int to,
