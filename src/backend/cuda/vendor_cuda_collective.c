@@ -48,10 +48,10 @@ static ls_status time_out(const cuda_collective *c, const char *what)
     int last = ls__cuda_roll_last(&c->roll);
     if (last < 0)
         return ls_fail(LS_ERR_TIMEOUT,
-                       "the exchange of %s has not ended within %.0f s, and it is not known which "
+                       "the exchange of %s has not ended within %.3g s, and it is not known which "
                        "rank is missing; NCCL_DEBUG=INFO tells what NCCL waits for",
                        what, seconds);
-    return ls_fail(LS_ERR_TIMEOUT, "rank %d has not come to the exchange of %s within %.0f s", last,
+    return ls_fail(LS_ERR_TIMEOUT, "rank %d has not come to the exchange of %s within %.3g s", last,
                    what, seconds);
 }
 

@@ -350,9 +350,9 @@ static ls_status check_time(const cuda_collective *c)
     const char *what = atomic_load(&c->what);
     int last = ls__cuda_roll_last(&c->roll);
     if (last < 0)
-        return ls_fail(LS_ERR_TIMEOUT, "the exchange of %s has not ended within %.0f s", what,
+        return ls_fail(LS_ERR_TIMEOUT, "the exchange of %s has not ended within %.3g s", what,
                        (double)c->timeout_ns * 1e-9);
-    return ls_fail(LS_ERR_TIMEOUT, "rank %d has not come to the exchange of %s within %.0f s", last,
+    return ls_fail(LS_ERR_TIMEOUT, "rank %d has not come to the exchange of %s within %.3g s", last,
                    what, (double)c->timeout_ns * 1e-9);
 }
 
