@@ -95,6 +95,40 @@ grep -q "resumes from step" "$work/err" || fail "it began anew: $(head -n 5 "$wo
 [ "$(field steps <"$work/out")" = 40 ] || fail "it did not go to the end: $(tail -n 1 "$work/out")"
 near "$(field train.loss <"$work/out")" "$truth" 1e-3 || fail "loss $(field train.loss <"$work/out"), $truth on CPUs alone"
 
+# A rank that dies takes the devices' communicator with it. Its rebuilding is that of the processes: all begin again with
+# a fresh one, on as many devices (--max-restarts) or on fewer (the same command), from the last checkpoint; with
+# --deterministic nothing of that shows in the weights.
+lose_a_rank() { # STEP NAME DEVICES FLAG...; leaves the job's exit code in $code
+    step=$1 name=$2 devices=$3
+    shift 3
+    (image "$name" "$devices" mlp --max-steps 20 --save-every 5 --keep-last all --deterministic "$@") >"$work/out" 2>"$work/err" &
+    pid=$! i=0
+    until [ -e "$work/runs/$name/checkpoints/step-$step" ] || [ $i -gt 1000 ]; do
+        i=$((i + 1))
+        sleep 0.02
+    done
+    pkill -KILL -P $pid -n || fail "$name: no rank to kill: $(tail -n 3 "$work/err")"
+    wait $pid
+    code=$?
+}
+for kept in stays shrinks; do
+    if [ $kept = stays ]; then
+        (image never sim:1 mlp --max-steps 20 --deterministic) >"$work/out" 2>"$work/err" || fail "never: $(tail -n 3 "$work/err")"
+        truth=$(field weights_xxh3 <"$work/out")
+        lose_a_rank 00000005 lost sim:3 --max-restarts 1
+        grep -q "starting again (1 of 1)" "$work/err" || fail "not started again: $(tail -n 5 "$work/err")"
+    else
+        lose_a_rank 00000005 fewer sim:3
+        [ $code = 137 ] || fail "a rank was killed: exit code $code: $(tail -n 3 "$work/err")"
+        (image fewer sim:2 mlp --max-steps 20 --deterministic) >"$work/out" 2>"$work/err"
+        code=$?
+        grep -q "resumes from step" "$work/err" || fail "it began anew: $(head -n 5 "$work/err")"
+    fi
+    [ $code = 0 ] || fail "$kept: exit code $code: $(tail -n 3 "$work/err")"
+    [ "$(field weights_xxh3 <"$work/out")" = "$truth" ] || fail "$kept: other bits behind a lost rank"
+    gone_within 2 || fail "$kept: processes survive"
+done
+
 # What a device does wrong ends the job, and is told.
 for devices in sim:1 sim:2; do
     export LOCKSTEP_SIM_FAIL=malloc:2
@@ -123,7 +157,7 @@ with open(sys.argv[1], "r+b") as f:
     f.write(bytes([77]))
 PYTHON
 for devices in cpu:1 sim:1; do
-    expect 2 "77" "$lockstep" train image --data "$work/data" --model mlp --devices $devices --max-steps 30 --name "label-$devices"
+    expect 2 "77" "$lockstep" train image --data "$work/data" --model mlp --devices $devices --max-steps 20 --name "label-$devices"
     grep -o "label .*" "$work/out" | head -n 1 >"$work/said-$devices"
 done
 cmp -s "$work/said-cpu:1" "$work/said-sim:1" || fail "other words: $(cat "$work"/said-*)"
