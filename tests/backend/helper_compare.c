@@ -292,7 +292,7 @@ static reference *run_reference(const setup *s)
     r->seed = 5;
     r->step = s->o->run_step;
     r->first = s->o->first;
-    r->rounds_bias = !compare_on_cpu();
+    r->on_gpus = !compare_on_cpu();
     for (int i = 0; i < n; i++) {
         double *to = reference_of(r, tensors[i]);
         if (tensors[i]->role == LS__ROLE_INPUT)

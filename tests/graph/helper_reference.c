@@ -334,8 +334,10 @@ static bool rounds(const reference_call *call, int input)
 {
     const ls__node *node = call->node;
     bool bias = node->op == &ls__op_linear && input == 2;
-    return bias ? call->run->rounds_bias && node->half && node->out[0]->half
-                : ls__node_rounds(node, input);
+    bool convolution = node->op == &ls__op_conv2d || node->op == &ls__op_conv2d_grad_x ||
+                       node->op == &ls__op_conv2d_grad_weight;
+    if (bias) return call->run->on_gpus && node->half && node->out[0]->half;
+    return ls__node_rounds(node, input) && !(convolution && call->run->on_gpus);
 }
 
 /* bf16-mixed: factors are rounded, and so is what a half tensor stores. */

@@ -13,7 +13,8 @@ typedef struct reference {
     uint64_t seed;
     int64_t step, first;
     double grad_seed;
-    bool rounds_bias; /* of a product that is stored as bf16, as GPUs' libraries do */
+    bool on_gpus; /* libraries there round the bias of a product that is stored as bf16, and
+                   * convolutions multiply f32 */
 } reference;
 
 /* One call of an operation, its arrays as doubles. */

@@ -241,7 +241,8 @@ FAKE(ncclCommInitRankConfig, ncclComm_t *out, int size, ncclUniqueId id, int ran
     int number = atoi(id.internal), i = 0;
     while (i < ncrowds && crowds[i].id != number) i++;
     if (i == ncrowds) crowds[ncrowds++] = (crowd) { .id = number, .size = size };
-    crowds[i].joined++;
+    bool bad = fails("init", rank);
+    crowds[i].joined += !bad; /* the others wait for it */
     *out = &comms[ncomms++];
     **out = (struct ncclComm) { .crowd = &crowds[i], .rank = rank };
     note(rank, "init %d of %d %s over %s\n", rank, size,
@@ -249,7 +250,6 @@ FAKE(ncclCommInitRankConfig, ncclComm_t *out, int size, ncclUniqueId id, int ran
              ? "non-blocking"
              : "badly configured",
          interface());
-    bool bad = fails("init", rank);
     pthread_mutex_unlock(&lock);
     return bad ? ncclSystemError : ncclInProgress;
 }
