@@ -27,3 +27,12 @@ run() {
 # has FILE TEXT: a line of FILE contains TEXT.
 has() { grep -q -F -e "$2" "$1" || fail "\"$2\" is not in $1"; }
 lacks() { ! grep -q -F -e "$2" "$1" || fail "\"$2\" is in $1"; }
+# write_table FILE: 256 rows of a,b,c,y for lockstep train table.
+write_table() {
+    awk 'BEGIN {
+        srand(1); print "a,b,c,y"
+        for (i = 0; i < 256; i++) { a = rand(); b = rand(); c = rand(); printf "%.4f,%.4f,%.4f,%.4f\n", a, b, c, a - b * c }
+    }' >"$1"
+}
+# digest FILE: the sum of the weights that a training with --json printed there.
+digest() { grep -a -o '"weights_xxh3":"[0-9a-f]*"' "$1" | sort -u; }

@@ -11,16 +11,7 @@ trap 'netns_clean; rm -rf "$work"' EXIT
 netns_make 2
 netns_agent agent
 first=$(netns_address 0) second=$(netns_address 1)
-python3 - <<'END_PY'
-import random
-random.seed(1)
-with open("data.csv", "w") as f:
-    f.write("a,b,c,y\n")
-    for _ in range(256):
-        a, b, c = (random.random() for _ in range(3))
-        f.write(f"{a:.4f},{b:.4f},{c:.4f},{a - b * c:.4f}\n")
-END_PY
-digest() { grep -a -o '"weights_xxh3":"[0-9a-f]*"' "$1" | sort -u; }
+write_table data.csv
 train="$lockstep train table --data data.csv --target y --batch-size 32 --max-steps 8 --micro-batches 4 --threads-per-device 1 --timeout 20s --json"
 $train --devices cpu:4 --name one >out 2>err || fail "one machine"
 expected=$(digest out)

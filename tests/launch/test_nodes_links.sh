@@ -19,16 +19,7 @@ every() { for i in $(seq 0 $((machines - 1))); do netns_link "$i" "$@"; done; }
 every 20 1
 first=$(netns_address 0)
 export LOCKSTEP_SECRET=of-this-test
-python3 - <<'END_PY'
-import random
-random.seed(1)
-with open("data.csv", "w") as f:
-    f.write("a,b,c,y\n")
-    for _ in range(256):
-        a, b, c = (random.random() for _ in range(3))
-        f.write(f"{a:.4f},{b:.4f},{c:.4f},{a - b * c:.4f}\n")
-END_PY
-digest() { grep -a -o '"weights_xxh3":"[0-9a-f]*"' "$1" | sort -u; }
+write_table data.csv
 train="$lockstep train table --data data.csv --target y --width 32 --batch-size 32 --micro-batches 8 --threads-per-device 1 --timeout 30s --json"
 
 # one STEPS: on one machine; what has to come out is in $expected.

@@ -81,7 +81,7 @@ static bool fill(device_rank *d, int64_t n)
 enum { FIRST = 5, SECOND = 12, RESULT = 1024 };
 
 /* Two spans of a call: parts of 5 and of 12 numbers. */
-void collective_sums(test_rank *t)
+static void sums(test_rank *t)
 {
     device_rank d;
     float got[FIRST + SECOND];
@@ -103,7 +103,7 @@ void collective_sums(test_rank *t)
     device_rank_end(&d);
 }
 
-void collective_gathers(test_rank *t)
+static void gathers(test_rank *t)
 {
     device_rank d;
     float got[8 * (FIRST + SECOND)];
@@ -125,7 +125,7 @@ void collective_gathers(test_rank *t)
 }
 
 /* To every other rank a message of rank + 1 numbers, then one of 3. */
-void collective_exchanges(test_rank *t)
+static void exchanges(test_rank *t)
 {
     device_rank d;
     cuda_transfer sends[16], receives[16];
@@ -151,6 +151,16 @@ void collective_exchanges(test_rank *t)
         for (int i = 0; i < 3; i++) RANK_CHECK(t, got[p + 1 + i] == value(p, 8 + i));
     }
     device_rank_end(&d);
+}
+
+void collective_values(void **state)
+{
+    (void)state;
+    for (int size = 2; size <= 4; size++) {
+        run_ranks(size, NULL, sums, NULL);
+        run_ranks(size, NULL, gathers, NULL);
+        run_ranks(size, NULL, exchanges, NULL);
+    }
 }
 
 /* --- what goes wrong --- */

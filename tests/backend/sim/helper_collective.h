@@ -23,11 +23,12 @@ bool device_rank_get(device_rank *d, int64_t at, float *values, int64_t n);
 /* Waits for the stream as the backend does: the status of the check that failed, or LS_OK. */
 ls_status device_rank_wait(device_rank *d);
 
+/* A test: reduce-scatter with several spans a call, all-gather in place and not, messages of different
+ * sizes in the list's order; on 2 to 4 ranks. */
+void collective_values(void **state);
+
 /* Bodies for run_ranks. */
-void collective_sums(test_rank *t);      /* reduce-scatter, several spans a call */
-void collective_gathers(test_rank *t);   /* all-gather, in place and not */
-void collective_exchanges(test_rank *t); /* messages of different sizes, in the list's order */
-void collective_missing(test_rank *t);   /* rank 1 does not come, and is named */
-void collective_given_up(test_rank *t);  /* rank 1 gives up; the others fail in its words */
+void collective_missing(test_rank *t);  /* rank 1 does not come, and is named */
+void collective_given_up(test_rank *t); /* rank 1 gives up; the others fail in its words */
 
 #endif

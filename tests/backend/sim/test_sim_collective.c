@@ -2,16 +2,6 @@
 #include "backend/sim/helper_collective.h"
 #include "testing.h"
 
-static void test_values(void **state)
-{
-    (void)state;
-    for (int size = 2; size <= 4; size++) {
-        run_ranks(size, NULL, collective_sums, NULL);
-        run_ranks(size, NULL, collective_gathers, NULL);
-        run_ranks(size, NULL, collective_exchanges, NULL);
-    }
-}
-
 /* Numbers of which only one order keeps the small one: a program that counts on the tree's order is
  * found out. */
 static void in_a_ring(test_rank *t)
@@ -91,7 +81,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_error), /* the first: calls are counted over the process */
-        cmocka_unit_test(test_values),         cmocka_unit_test(test_order),
+        cmocka_unit_test(collective_values),   cmocka_unit_test(test_order),
         cmocka_unit_test(test_missing),        cmocka_unit_test(test_given_up),
         cmocka_unit_test(test_not_registered),
     };

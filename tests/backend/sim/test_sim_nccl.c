@@ -71,16 +71,6 @@ static void assert_log(int size, const char *expected)
 
 /* --- calls --- */
 
-static void test_values(void **state)
-{
-    (void)state;
-    for (int size = 2; size <= 4; size++) {
-        run_ranks(size, NULL, collective_sums, NULL);
-        run_ranks(size, NULL, collective_gathers, NULL);
-        run_ranks(size, NULL, collective_exchanges, NULL);
-    }
-}
-
 /* One communicator from its begin to its end. */
 static void a_life(test_rank *t)
 {
@@ -330,7 +320,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_order_of_calls, forget),
-        cmocka_unit_test_teardown(test_values, forget),
+        cmocka_unit_test_teardown(collective_values, forget),
         cmocka_unit_test_teardown(test_memory, forget),
         cmocka_unit_test_teardown(test_refused_memory, forget),
         cmocka_unit_test_teardown(test_missing, forget),
