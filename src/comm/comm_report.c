@@ -73,13 +73,14 @@ static void look(const ls_comm *comm, int r, ls__activity *out)
     out->seq = atomic_load_explicit(&record->seq, memory_order_acquire);
     out->what = atomic_load_explicit(&record->what, memory_order_relaxed);
     out->inside = atomic_load_explicit(&record->inside, memory_order_relaxed) != 0;
-    /* A rank that reports by itself may be gone before we can look into its process. */
-    if (atomic_load_explicit(&record->placed, memory_order_acquire))
-        memcpy(out->place, record->place, LS__PLACE);
-    else
+    /* A rank that reports by itself may be gone before we can look into its process, or while we do:
+     * then it has left its place. */
+    if (!atomic_load_explicit(&record->placed, memory_order_acquire))
         ls__site_text(atomic_load_explicit(&record->pid, memory_order_relaxed),
                       atomic_load_explicit(&record->site, memory_order_relaxed), out->place,
                       LS__PLACE);
+    if (atomic_load_explicit(&record->placed, memory_order_acquire))
+        memcpy(out->place, record->place, LS__PLACE);
 }
 
 /* Before a rank reports, it resolves its own place for the others. */

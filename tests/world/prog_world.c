@@ -112,6 +112,7 @@ int main(int argc, char **argv)
     char name[32];
     snprintf(name, sizeof name, "rank-%d", ls_world_rank(world));
     if (folder[0]) ls__world_set_folder(world, folder);
+    ls__world_position(world, 0, ""); /* a test may end the rank as soon as it knows its number */
     note_pid(name, (int)getpid());
     if (strcmp(act, "deaf") == 0) {
         ls__world_position(world, at, "");
