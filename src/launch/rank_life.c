@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -262,10 +263,28 @@ double ls__lives_due(const ls__launcher_job *j)
     return j->check_at;
 }
 
+/* A rank is over, but the event that says so is yet to be handled: it neither hangs nor is silent. */
+static bool an_end_waits(const ls__launcher_job *j)
+{
+    for (int r = 0; r < j->plan->size; r++) {
+        const ls__child *child = &j->crew.children[r];
+        siginfo_t info = { .si_pid = 0 };
+        if (!child->ended &&
+            waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+            info.si_pid == child->pid)
+            return true;
+    }
+    return false;
+}
+
 void ls__lives_check(ls__launcher_job *j)
 {
     double now = ls__now(), limit = j->plan->hang_timeout;
     bool all = false;
+    if (an_end_waits(j)) {
+        j->check_at = now + shortest_interval;
+        return;
+    }
     ls__lives_read_beats(j);
     check_early(j, now);
     check_silence(j, now);

@@ -303,19 +303,25 @@ ls_status ls__server_join(const ls__address *address, int rank, int size,
                           const ls__greeting *greeting, int timeout_ms, ls__welcome *out)
 {
     double deadline = timeout_ms < 0 ? -1 : ls__now() + timeout_ms * 1e-3;
-    *out = (ls__welcome) { .fd = -1, .fds = { -1, -1 } };
+    char refusal[512] = "";
     ls_status status;
-    do { /* a server that ends before its welcome is one of the job before: try again */
+    *out = (ls__welcome) { .fd = -1, .fds = { -1, -1 } };
+    for (;;) { /* a server that ends before its welcome is one of the job before: try again */
         int s;
-        LS_TRY(connect_until(address, deadline, &s));
+        status = connect_until(address, deadline, &s);
+        if (status != LS_OK) break;
         status = try_once(s, address, rank, size, greeting, deadline, out);
         if (status == LS_OK) {
             out->fd = s;
             return LS_OK;
         }
         close(s);
-        if (status == LS_ERR_PEER) ls__sleep_ms(10);
-    } while (status == LS_ERR_PEER && left_ms(deadline) != 0);
+        if (status != LS_ERR_PEER || left_ms(deadline) == 0) break;
+        snprintf(refusal, sizeof refusal, "%s", ls_error_text());
+        ls__sleep_ms(10);
+    }
+    /* why we were not let in says more than that the time ran out during the next call */
+    if (status == LS_ERR_TIMEOUT && refusal[0]) status = ls_fail(LS_ERR_PEER, "%s", refusal);
     for (int i = 0; i < 2; i++) {
         if (out->fds[i] >= 0) close(out->fds[i]);
         out->fds[i] = -1;
