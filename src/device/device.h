@@ -56,6 +56,8 @@ typedef struct ls__gpu_files {
 } ls__gpu_files;
 /* root: as for ls__cpus_discover, with dev below it. */
 void ls__gpu_files_discover(const char *root, ls__gpu_files *out);
+/* Whether root has devices that other programs may compute on and we do not know. */
+bool ls__other_accelerators(const char *root);
 
 typedef enum ls__device_kind { LS__DEVICE_CPU, LS__DEVICE_GPU, LS__DEVICE_SIM } ls__device_kind;
 

@@ -57,6 +57,29 @@ void ls__gpu_files_discover(const char *root, ls__gpu_files *out)
     out->sim = ls__plugin_find("sim", path) == LS_OK;
 }
 
+/* Whether folder has an entry that begins with one of names (NULL-ended). */
+static bool has_entry(const char *root, const char *folder, const char *const names[])
+{
+    char path[LS_PATH_MAX];
+    bool found = false;
+    DIR *dir = ls__path_join(path, root, folder) == LS_OK ? opendir(path) : NULL;
+    if (!dir) return false;
+    for (const struct dirent *entry; !found && (entry = readdir(dir));)
+        for (int i = 0; names[i] && !found; i++)
+            found = strncmp(entry->d_name, names[i], strlen(names[i])) == 0;
+    closedir(dir);
+    return found;
+}
+
+bool ls__other_accelerators(const char *root)
+{
+    /* AMD, WSL, TPU and Gaudi, Ascend, Neuron, Cambricon, Moore Threads */
+    static const char *const files[] = { "kfd",    "dxg",       "accel", "davinci",
+                                         "neuron", "cambricon", "mtgpu", NULL };
+    static const char *const render[] = { "renderD", NULL };
+    return has_entry(root, "dev", files) || has_entry(root, "dev/dri", render);
+}
+
 /* --- where a GPU sits --- */
 
 /* First line of root/sys/bus/pci/devices/DEVICE/NAME. */

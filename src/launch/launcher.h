@@ -112,6 +112,7 @@ typedef struct ls__launcher_plan {
     const ls__launcher_words *words; /* borrowed */
     ls__rank_place *places;          /* (size) */
     bool isolate;                    /* each sees its GPU only, and has LOCAL_RANK 0 */
+    bool on_cpus;                    /* so are programs that look for accelerators */
     bool by_number;                  /* the GPUs' numbers are in PCI order */
     char visible[LS__VISIBLE_TEXT];  /* CUDA_VISIBLE_DEVICES of all; "" = as it was found */
     bool threads_said;               /* by --threads-per-device */

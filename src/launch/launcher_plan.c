@@ -149,6 +149,15 @@ static ls_status bind_ranks(const ls__launcher_flags *flags, const gpus_here *kn
     return status;
 }
 
+/* More ranks than GPUs have CPUs in our plan, but a program may share the GPUs out among them. */
+static bool nothing_but_cpus(const char *devices, const gpus_here *known,
+                             const ls__launcher_plan *plan)
+{
+    if (plan->devices.kind != LS__DEVICE_CPU) return false;
+    if (devices && strncmp(devices, "cpu", 3) == 0) return true;
+    return known->files.count == 0 && !ls__other_accelerators("/");
+}
+
 static ls_status place_ranks(const ls__launcher_flags *flags, const ls__options *options,
                              const gpus_here *known, ls__launcher_plan *out)
 {
@@ -156,6 +165,7 @@ static ls_status place_ranks(const ls__launcher_flags *flags, const ls__options 
     ls__options_string(options, "devices", &devices);
     out->places = ls__alloc((size_t)out->size, sizeof *out->places);
     if (!out->places) return LS_ERR_MEMORY;
+    out->on_cpus = nothing_but_cpus(devices, known, out);
     bool alone = out->nodes.local_launchers <= 1;
     if (!alone && flags->isolate_devices)
         return ls_fail(LS_ERR_UNSUPPORTED,

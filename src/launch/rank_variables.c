@@ -183,6 +183,25 @@ static ls_status set_devices(ls__rank_variables *v, const ls__launcher_plan *pla
     return set(v, "LOCKSTEP_DEVICES", text);
 }
 
+/* Lightning's devices="auto" and Accelerate ask the machine, not the launcher, and to them all its
+ * CPUs are one device: each rank would train alone. Ranks that see one GPU each are to Lightning
+ * nodes of one GPU. */
+static ls_status set_frameworks(ls__rank_variables *v, const ls__launcher_plan *plan)
+{
+    char devices[16], nodes[16];
+    if (plan->place.world_size == 1) return LS_OK;
+    snprintf(devices, sizeof devices, "%d", plan->place.local_size);
+    snprintf(nodes, sizeof nodes, "%d", plan->place.world_size);
+    if (plan->on_cpus) {
+        LS_TRY(set_unless_there(v, "LT_DEVICES", devices));         /* Fabric */
+        LS_TRY(set_unless_there(v, "PL_TRAINER_DEVICES", devices)); /* Trainer's default */
+        LS_TRY(set_unless_there(v, "ACCELERATE_USE_CPU", "true"));
+    }
+    if (!plan->isolate) return LS_OK;
+    LS_TRY(set_unless_there(v, "LT_NUM_NODES", nodes));
+    return set_unless_there(v, "PL_TRAINER_NUM_NODES", nodes);
+}
+
 static ls_status set_all(ls__rank_variables *v, const ls__launcher_plan *plan,
                          const ls__launcher_start *start, int rank)
 {
@@ -193,6 +212,7 @@ static ls_status set_all(ls__rank_variables *v, const ls__launcher_plan *plan,
     LS_TRY(set_master(v, plan, start->port));
     LS_TRY(set_elastic(v, plan, start, rank));
     LS_TRY(set_run_name(v, plan));
+    LS_TRY(set_frameworks(v, plan));
     LS_TRY(set_channels(v, start->folder, plan->place.first_rank, rank));
     LS_TRY(set_unless_there(v, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"));
     /* Gloo would take the address of the host's name, which is often one of this machine only. */

@@ -186,6 +186,11 @@ static void gpus_are_counted(void **state)
         snprintf(path, sizeof path, "%s/dev/%s", root, files[i]);
         fclose(fopen(path, "w"));
     }
+    assert_false(ls__other_accelerators(root));
+    snprintf(path, sizeof path, "%s/dev/kfd", root);
+    fclose(fopen(path, "w"));
+    assert_true(ls__other_accelerators(root));
+    unlink(path);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         if (cases[i].visible)
             setenv("CUDA_VISIBLE_DEVICES", cases[i].visible, 1);

@@ -14,11 +14,13 @@ needs() {
     exit 77
 }
 
-# peer FILE: on one process, on two, and on three, unchanged.
+# peer FILE WORDS...: on one process, on two, and on three, unchanged.
 peer() {
+    program=$peers/$1
+    shift
     for size in 1 2 3; do
-        PYTHON_EXEC=$python run 0 --nproc-per-node $size "$peers/$1"
+        PYTHON_EXEC=$python run 0 --nproc-per-node $size "$program" "$@"
         has out "peer: trained on $size"
-        [ "$(grep -c "peer: trained" out)" -eq 1 ] || fail "$1: not one line of one job"
+        [ "$(grep -c "peer: trained" out)" -eq 1 ] || fail "$program $*: not one line of one job"
     done
 }

@@ -255,10 +255,15 @@ static void what_the_ranks_are_told(void **state)
     assert_string_equal(variable(1, "CUDA_DEVICE_ORDER", text), "PCI_BUS_ID");
     assert_string_equal(variable(1, "LOCAL_RANK", text), "0");
     assert_string_equal(variable(1, "RANK", text), "1");
+    assert_string_equal(variable(1, "LT_NUM_NODES", text), "2");
+    assert_string_equal(variable(1, "PL_TRAINER_NUM_NODES", text), "2");
+    assert_string_equal(variable(1, "LT_DEVICES", text), "-");
     begin(LS__DEVICE_GPU, 4, false);
     show(false, NULL, NULL);
     assert_string_equal(variable(1, "CUDA_VISIBLE_DEVICES", text), "-");
     assert_string_equal(variable(1, "LOCAL_RANK", text), "1");
+    assert_string_equal(variable(1, "LT_NUM_NODES", text), "-");
+    assert_string_equal(variable(1, "ACCELERATE_USE_CPU", text), "-");
 }
 
 int main(void)

@@ -25,6 +25,16 @@ SLURM_JOB_ID=7 SLURM_PROCID=1 SLURM_STEP_ID=0 SLURM_LOCALID=1 PMI_RANK=1 PMIX_RA
 for name in SLURM_PROCID SLURM_STEP_ID SLURM_LOCALID PMI_RANK PMIX_RANK OMPI_COMM_WORLD; do lacks out "$name"; done
 has out "SLURM_JOB_ID=7"
 
+# Lightning and Accelerate are told of the ranks; one rank needs nothing.
+run 0 --devices cpu:2 --tee 3 env
+for line in LT_DEVICES=2 PL_TRAINER_DEVICES=2 ACCELERATE_USE_CPU=true; do has out "[1] $line"; done
+LT_DEVICES=1 ACCELERATE_USE_CPU=false "$lockstep" run --devices cpu:2 env >out 2>err
+has out LT_DEVICES=1
+has out ACCELERATE_USE_CPU=false
+run 0 --nproc-per-node 1 env
+lacks out PL_TRAINER
+lacks out ACCELERATE
+
 # What somebody has set stays; what nobody has is shared out among the ranks.
 OMP_NUM_THREADS=5 PYTHONUNBUFFERED=0 "$lockstep" run --nproc-per-node 1 env >out 2>err
 has out OMP_NUM_THREADS=5

@@ -5,7 +5,7 @@ import torch
 from accelerate import Accelerator
 from torch.utils.data import DataLoader, TensorDataset
 
-accelerator = Accelerator(cpu=True)
+accelerator = Accelerator()
 assert accelerator.num_processes == int(os.environ["WORLD_SIZE"]), accelerator.num_processes
 assert accelerator.process_index == int(os.environ["RANK"])
 

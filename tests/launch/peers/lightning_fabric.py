@@ -1,13 +1,10 @@
-"""Lightning's Fabric with devices="auto", which means the GPUs of the machine. Of CPUs it means one under every launcher, so here
-as many stand for GPUs as this machine has ranks."""
+"""Lightning's Fabric with devices="auto"."""
 import os
 
 import torch
 from lightning.fabric import Fabric
-from lightning.fabric.accelerators import CPUAccelerator
 
-CPUAccelerator.auto_device_count = staticmethod(lambda: int(os.environ["LOCAL_WORLD_SIZE"]))
-fabric = Fabric(accelerator="cpu", devices="auto")
+fabric = Fabric(devices="auto")
 fabric.launch()
 assert fabric.world_size == int(os.environ["WORLD_SIZE"]), fabric.world_size
 assert fabric.global_rank == int(os.environ["RANK"])
