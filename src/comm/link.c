@@ -29,7 +29,7 @@ static ls_status load(const char *name, const ls__link_table **out)
 
 ls_status ls__link_open(const char *name, const ls__link_options *options, ls__link **out)
 {
-    const ls__link_table *table;
+    const ls__link_table *table = NULL;
     *out = NULL;
     LS_TRY(load(name, &table));
     return table->open(options, out);
@@ -38,7 +38,7 @@ ls_status ls__link_open(const char *name, const ls__link_options *options, ls__l
 ls_status ls__link_share(const char *name, int rank, int size, int timeout_ms, char *text,
                          size_t limit)
 {
-    const ls__link_table *table;
+    const ls__link_table *table = NULL;
     LS_TRY(load(name, &table));
     if (table->share) return table->share(rank, size, timeout_ms, text, limit);
     return ls_fail(LS_ERR_UNSUPPORTED, "the engine %s needs a store", name);

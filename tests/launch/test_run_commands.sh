@@ -70,10 +70,12 @@ code=$?
 [ $code -eq 143 ] || fail "a job that was stopped at once: exit code $code"
 
 # One whose processes are all gone without a word.
-"$lockstep" run --nproc-per-node 1 --name gone sleep 60 >/dev/null 2>&1 &
+"$lockstep" run --nproc-per-node 1 --name gone sh -c 'echo ready; exec sleep 60' >gone 2>&1 &
 job=$!
-for _ in $(seq 100); do [ -s runs/gone/launch.json ] && break; sleep 0.05; done
-kill -KILL $job $(pgrep -P $job)
+for _ in $(seq 100); do grep -q ready gone && break; sleep 0.05; done
+all="$job $(pgrep -P $job)"
+kill -STOP $all # so that none of them sees another go, which would be a word
+kill -KILL $all
 wait $job 2>/dev/null
 for _ in $(seq 100); do
     run 0 runs --json
