@@ -118,6 +118,20 @@ extern const ls__resident_table ls__cuda_resident_table;
 ls_status ls__cuda_resident_before(ls__resident *r);
 ls_status ls__cuda_resident_settle(ls__resident *r, cudaStream_t stream, const char *what);
 
+/* --- cuda_resident_own.c --- */
+/* This rank's ranges and slices; fails for what cannot be on a device. */
+ls_status ls__cuda_resident_describe(ls__resident *r, const ls__resident_options *o);
+/* Once everybody's slices are known. */
+void ls__cuda_resident_lay_out(ls__resident *r, const ls__resident_options *o);
+/* list: (nowned) */
+void ls__cuda_resident_list_owned(ls__resident *r, const ls__resident_options *o, cuda_owned *list);
+
+/* --- cuda_resident_memory.c --- */
+/* All that a run takes; what is there after a failure is freed by free. */
+ls_status ls__cuda_resident_take(ls__resident *r, const ls__resident_options *o);
+void ls__cuda_resident_free(ls__resident *r);
+int64_t ls__cuda_resident_bytes(const ls__resident *r); /* of the device */
+
 /* Elements of the largest slice of a bucket, with its margin. */
 static inline int64_t ls__cuda_bucket_most(const ls__resident *r, int bucket)
 {
