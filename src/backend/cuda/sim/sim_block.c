@@ -11,7 +11,13 @@
 
 __thread sim_here *ls__sim_here __attribute__((visibility("hidden")));
 
-/* --- the thread sanitizer: every simulated thread is a thread of its own --- */
+/* --- the thread sanitizer: simulated threads are threads of their own ---
+ *
+ * It has room for 255 threads at a time. Where there are more, one takes the place of another, and who
+ * is ordered behind the one then counts as ordered behind all that the other had done before: a
+ * missing event between two streams was not seen once a kernel of 256 threads had run. So a block's
+ * threads share a few identities. Their number is odd and a prime: those that a kernel lets meet, 1,
+ * 2, 32 or 128 apart, have different ones. */
 #ifdef LS_SIM_TSAN
 static void become(void *identity)
 {
@@ -20,7 +26,7 @@ static void become(void *identity)
 
 static void become_thread(sim_block *b, int i)
 {
-    become(b->threads[i].identity);
+    become(b->identities[i % b->nidentities]);
 }
 
 static void become_home(sim_block *b)
@@ -28,19 +34,26 @@ static void become_home(sim_block *b)
     become(b->home_identity);
 }
 
+/* Of all streams' workers together they leave room for the threads that there really are. */
+static int identities_of(int workers)
+{
+    return workers <= 2 ? SIM_IDENTITIES : workers <= 4 ? 13 : 7;
+}
+
 /* All at once, at home: a new identity is ordered behind the one that creates it. */
 static void make_identities(sim_block *b)
 {
     b->home_identity = __tsan_get_current_fiber();
-    for (int i = 0; i < b->nthreads; i++)
-        if (!b->threads[i].identity) b->threads[i].identity = __tsan_create_fiber(0);
+    if (b->nidentities == 0) b->nidentities = identities_of(ls__sim_workers());
+    for (int i = 0; i < b->nidentities; i++)
+        if (!b->identities[i]) b->identities[i] = __tsan_create_fiber(0);
 }
 
 static void drop_identities(sim_block *b)
 {
-    for (int i = 0; i < SIM_MAX_BLOCK; i++) {
-        if (b->threads[i].identity) __tsan_destroy_fiber(b->threads[i].identity);
-        b->threads[i].identity = NULL;
+    for (int i = 0; i < b->nidentities; i++) {
+        if (b->identities[i]) __tsan_destroy_fiber(b->identities[i]);
+        b->identities[i] = NULL;
     }
 }
 #else

@@ -5,13 +5,14 @@
 #include "backend/cuda/sim/sim_fiber.h"
 #include "backend/cuda/sim/sim_internal.h"
 
+enum { SIM_IDENTITIES = 31 };
+
 typedef enum sim_waits { SIM_WAITS_NOT, SIM_WAITS_BARRIER, SIM_WAITS_WARP } sim_waits;
 
 typedef struct sim_thread {
     sim_index index;
     sim_waits waits;
     sim_fiber *fiber; /* where it stopped, while it waits or is ready */
-    void *identity;   /* the thread sanitizer's */
     /* its part in an operation of its warp */
     sim_warp_op op;
     unsigned mask;
@@ -46,7 +47,8 @@ struct sim_block {
     int nfibers, nidle;
     cudaError_t error; /* why it cannot go on */
     char trouble[256];
-    void *home_identity; /* the thread sanitizer's */
+    void *home_identity, *identities[SIM_IDENTITIES]; /* the thread sanitizer's */
+    int nidentities;
     sim_order begin, end, barrier[2];
 };
 

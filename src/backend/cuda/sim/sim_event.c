@@ -1,11 +1,14 @@
 /* Events: a count of records asked for and of records reached.
  *
  * To wait for an event is to wait until the record that was the last one when waiting was asked for
- * is reached. */
+ * is reached. For the thread sanitizer each record orders for itself: who waits for one and comes late
+ * is not ordered behind the next one too, which may be there already. */
 #include <time.h>
 
 #include "backend/cuda/sim/sim_capture.h"
 #include "backend/cuda/sim/sim_internal.h"
+
+enum { RECORDS = 8 };
 
 struct CUevent_st {
     int device;
@@ -16,8 +19,8 @@ struct CUevent_st {
     bool untimed;
     int users; /* calls in queues; the last one frees it when it was destroyed */
     bool destroyed;
-    sim_order order;
-    uint64_t capture; /* the one that its last record marks a point in; 0 = none */
+    sim_order orders[RECORDS]; /* of the last ones, in turn */
+    uint64_t capture;          /* the one that its last record marks a point in; 0 = none */
     int point;
 };
 
@@ -25,6 +28,11 @@ typedef struct event_call {
     sim_event *event;
     uint64_t record; /* which one */
 } event_call;
+
+static sim_order *order_of(sim_event *e, uint64_t record)
+{
+    return &e->orders[record % RECORDS];
+}
 
 static int64_t now_ns(void)
 {
@@ -45,7 +53,7 @@ static void run_record(sim_stream *stream, const sim_call *call)
 {
     (void)stream;
     const event_call *a = (const event_call *)call->arguments;
-    sim_release(&a->event->order);
+    sim_release(order_of(a->event, a->record));
     sim_lock(&a->event->lock);
     if (a->event->reached < a->record) a->event->reached = a->record;
     a->event->reached_ns = now_ns();
@@ -56,7 +64,7 @@ static void run_record(sim_stream *stream, const sim_call *call)
 static void wait_for(sim_event *e, uint64_t record)
 {
     while (e->reached < record) sim_wait(&e->changed, &e->lock);
-    sim_acquire(&e->order);
+    sim_acquire(order_of(e, record));
 }
 
 static void run_wait(sim_stream *stream, const sim_call *call)
@@ -170,10 +178,11 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
 {
     SIM_TRY(check_not_captured(e));
     sim_lock(&e->lock);
-    bool done = e->reached == e->asked;
+    uint64_t asked = e->asked;
+    bool done = e->reached == asked;
     sim_unlock(&e->lock);
     if (!done) return cudaErrorNotReady;
-    sim_acquire(&e->order);
+    sim_acquire(order_of(e, asked));
     return ls__sim_found(e->device);
 }
 
