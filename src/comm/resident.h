@@ -18,6 +18,7 @@
 #define LS_COMM_RESIDENT_H
 
 #include "comm/exchange.h"
+#include "comm/link.h"
 
 typedef struct ls__resident ls__resident;
 
@@ -47,12 +48,13 @@ typedef struct ls__resident_options {
     const ls__range *ranges; /* what this rank owns; copied */
     int nranges;
     int nstates;
-    bool norms;         /* they will be asked for */
-    bool halves;        /* keep the parameters in bf16 too */
-    bool deterministic; /* sums of several ranks in the fixed tree, as the host adds; else in an
+    bool norms;           /* they will be asked for */
+    bool halves;          /* keep the parameters in bf16 too */
+    bool deterministic;   /* sums of several ranks in the fixed tree, as the host adds; else in an
                            order of the device's library, so that bits depend on the ranks */
-    int timeout_ms;     /* of an exchange; -1 = none */
-    const char *root;   /* where rank 0's machine is reached; NULL = there is only one machine */
+    int timeout_ms;       /* of an exchange; -1 = none */
+    const char *root;     /* where rank 0's machine is reached; NULL = there is only one machine */
+    ls__link_store store; /* of all ranks, where they are on several machines; it outlives this */
 } ls__resident_options;
 
 typedef struct ls__resident_table {

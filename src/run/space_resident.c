@@ -94,6 +94,7 @@ ls_status ls__space_resident_create(ls_space *space, bool halves)
         .deterministic = ls__run_options(run)->deterministic,
         .timeout_ms = ls__world_timeout_ms(run->world),
         .root = ls__world_root(run->world),
+        .store = ls__world_link_store(run->world),
     };
     if (status == LS_OK) status = space->table->create(&options, &space->resident);
     ls__free(segments);

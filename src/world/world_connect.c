@@ -43,11 +43,17 @@ static ls_status get(void *user, const char *key, int timeout_ms, char **value, 
     return ls__store_get(user, key, timeout_ms, value, nbytes);
 }
 
+ls__link_store ls__world_link_store(const ls_world *world)
+{
+    if (!world->nodes || world->nodes->count == 1) return (ls__link_store) { 0 };
+    return (ls__link_store) { .user = world->store, .set = set, .get = get };
+}
+
 static ls_status connect_by(ls_world *world, const char *engine)
 {
     const ls__launch *launch = &world->launch;
     const ls__nodes *nodes = world->nodes;
-    ls__link_store store = { .user = world->store, .set = set, .get = get };
+    ls__link_store store = ls__world_link_store(world);
     ls__link_options options = { .rank = world->rank,
                                  .size = world->size,
                                  .nodes = nodes->node_of,

@@ -5,6 +5,7 @@
 #include <lockstep/world.h>
 
 #include "base/option.h"
+#include "comm/link.h"
 #include "comm/shm.h"
 #include "device/device.h"
 #include "world/store.h"
@@ -13,6 +14,8 @@
 ls__options *ls__world_options(const ls_world *world);
 const ls_world_options *ls__world_program(const ls_world *world);
 ls__store *ls__world_store(const ls_world *world); /* one for all ranks of all nodes */
+/* The same for rooms that do not know the world; no functions: all ranks are on one machine. */
+ls__link_store ls__world_link_store(const ls_world *world);
 /* Which rank is where. */
 const ls__nodes *ls__world_nodes(const ls_world *world);
 /* What the ranks of this node share: (ls_world_local_size) in the order of local ranks. Its poison

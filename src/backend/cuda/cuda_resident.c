@@ -76,7 +76,8 @@ static ls_status connect(ls__resident *r, const ls__resident_options *o)
                                         .device = r->device->index,
                                         .most_bytes = (size_t)most,
                                         .timeout_ms = o->timeout_ms,
-                                        .root = o->root };
+                                        .root = o->root,
+                                        .store = o->store };
     LS_TRY(ls__vendor_collective_create(&options, &r->collective));
     ls_status status = share(r, register_memory(r));
     if (status == LS_OK) return LS_OK;

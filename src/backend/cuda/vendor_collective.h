@@ -9,6 +9,7 @@
 #include <lockstep/comm.h>
 
 #include "backend/cuda/runtime.h"
+#include "comm/link.h"
 
 typedef struct cuda_collective cuda_collective;
 
@@ -33,6 +34,7 @@ typedef struct cuda_collective_options {
     int timeout_ms;    /* -1 = none */
     const char *root;  /* host name or address at which rank 0's machine is reached; NULL = there is
                           only one machine */
+    ls__link_store store; /* of all ranks, where they are on several machines; it outlives this */
 } cuda_collective_options;
 
 /* [all] Fails on every rank or on none. */

@@ -11,12 +11,16 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "backend/cuda/cuda_notes.h"
 #include "backend/cuda/cuda_roll.h"
 #include "backend/cuda/vendor_cuda_nccl.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+
+/* A rank that waits says so to other machines after half of this, or of its patience. */
+static const int64_t NOTED_AFTER_NS = INT64_C(2000000000);
 
 /* --- a communicator --- */
 
@@ -25,7 +29,8 @@ struct cuda_collective {
     nccl_comm *comm; /* NULL = aborted */
     void **handles;  /* (nhandles) of registered memory */
     int nhandles;
-    cuda_roll roll; /* without memory where ranks are on several machines */
+    cuda_roll roll;   /* of ranks of one machine, */
+    cuda_notes notes; /* or of several */
     int device, rank, size;
     int64_t timeout_ns;         /* 0 = none */
     cudaEvent_t started, ended; /* around what was launched last */
@@ -45,27 +50,38 @@ static ls_status fail(const cuda_collective *c, int result, const char *what)
 static ls_status time_out(const cuda_collective *c, const char *what)
 {
     double seconds = (double)c->timeout_ns * 1e-9;
-    int last = ls__cuda_roll_last(&c->roll);
+    int last =
+        c->roll.base ? ls__cuda_roll_last(&c->roll) : ls__cuda_notes_missing(&c->notes, c->begun);
     if (last < 0)
         return ls_fail(LS_ERR_TIMEOUT,
-                       "the exchange of %s has not ended within %.3g s, and it is not known which "
-                       "rank is missing; NCCL_DEBUG=INFO tells what NCCL waits for",
+                       "the exchange of %s has not ended within %.3g s; NCCL_DEBUG=INFO tells what "
+                       "NCCL waits for",
                        what, seconds);
     return ls_fail(LS_ERR_TIMEOUT, "rank %d has not come to the exchange of %s within %.3g s", last,
                    what, seconds);
+}
+
+/* Whether this rank has waited for long enough. Other machines learn that it does wait. */
+static bool is_out_of_patience(cuda_collective *c, int64_t since)
+{
+    int64_t waited = ls__now_ns() - since;
+    if (!c->timeout_ns) return false;
+    if (waited > (c->timeout_ns < NOTED_AFTER_NS ? c->timeout_ns : NOTED_AFTER_NS) / 2)
+        ls__cuda_notes_write(&c->notes, c->begun);
+    return waited > c->timeout_ns;
 }
 
 /* Until NCCL has taken in what was asked of it. */
 static ls_status await_taken(cuda_collective *c, int result, const char *what)
 {
     const struct timespec pause = { 0, 20000 };
-    int64_t until = ls__now_ns() + c->timeout_ns;
+    int64_t since = ls__now_ns();
     while (result == NCCL_IN_PROGRESS) {
         int called = c->nccl->async_error(c->comm, &result);
         if (called != NCCL_OK) return fail(c, called, what);
         if (result != NCCL_IN_PROGRESS) break;
         LS_TRY(ls__cuda_roll_check(&c->roll));
-        if (c->timeout_ns && ls__now_ns() > until) return time_out(c, what);
+        if (is_out_of_patience(c, since)) return time_out(c, what);
         nanosleep(&pause, NULL);
     }
     return result == NCCL_OK ? LS_OK : fail(c, result, what);
@@ -159,6 +175,7 @@ static ls_status connect(cuda_collective *c, const cuda_collective_options *opti
     int version = 0;
     ls__nccl_choose_interface(options->root);
     LS_TRY(invite(c, options->comm, &id));
+    ls__cuda_notes_begin(&c->notes, &options->store, c->rank, c->size, &id, sizeof id);
     c->what = "addresses";
     tell_begun(c);
     LS_TRY(await_taken(c, c->nccl->init(&c->comm, c->size, id, c->rank, &config), c->what));
@@ -183,10 +200,10 @@ ls_status ls__vendor_collective_create(const cuda_collective_options *options,
 {
     *out = NULL;
     cuda_collective *c = ls__alloc(1, sizeof *c);
-    cuda_roll roll;
-    ls_status status = ls__cuda_roll_create(options->comm, 0, &roll);
-    if (status == LS_ERR_UNSUPPORTED)
-        status = LS_OK; /* several machines: it only names who is missing */
+    cuda_roll roll = { .rank = ls_comm_rank(options->comm), .size = ls_comm_size(options->comm) };
+    ls_status status = LS_OK;
+    if (!options->store.get) status = ls__cuda_roll_create(options->comm, 0, &roll);
+    if (status == LS_ERR_UNSUPPORTED) status = LS_OK; /* it only names who is missing */
     const char *why = NULL;
     const ls__nccl_table *nccl = ls__nccl(&why);
     uint8_t failed = !c || !nccl || status != LS_OK, any = 1;
@@ -381,8 +398,7 @@ ls_status ls__vendor_collective_check(cuda_collective *c)
     if (status == LS_OK && c->nccl->async_error(c->comm, &error) == NCCL_OK && error != NCCL_OK &&
         error != NCCL_IN_PROGRESS)
         status = fail(c, error, c->what ? c->what : "nothing");
-    if (status == LS_OK && is_waiting(c) && c->timeout_ns &&
-        ls__now_ns() - c->waiting_since > c->timeout_ns)
+    if (status == LS_OK && is_waiting(c) && is_out_of_patience(c, c->waiting_since))
         status = time_out(c, c->what);
     if (status == LS_OK) return LS_OK;
     char text[CUDA_ROLL_TEXT];

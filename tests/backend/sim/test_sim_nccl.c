@@ -9,10 +9,12 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include "backend/cuda/vendor_cuda_nccl.h"
 #include "base/clock.h"
+#include "base/memory.h"
 
 static struct {
     void (*log)(int rank, char *out, size_t size);
@@ -269,6 +271,87 @@ static bool any_interface(char address[64], char name[64])
     return found;
 }
 
+/* A store of all ranks. */
+typedef struct shelf {
+    pthread_mutex_t lock;
+    int nkeys, fails;
+    char keys[64][128];
+} shelf;
+
+static ls_status shelf_set(void *user, const char *key, const void *value, size_t nbytes)
+{
+    shelf *s = user;
+    (void)value, (void)nbytes;
+    pthread_mutex_lock(&s->lock);
+    bool room = s->nkeys < 64;
+    if (room) snprintf(s->keys[s->nkeys++], sizeof s->keys[0], "%s", key);
+    pthread_mutex_unlock(&s->lock);
+    return room ? LS_OK : ls_fail(LS_ERR_INTERNAL, "too many keys");
+}
+
+static ls_status shelf_get(void *user, const char *key, int timeout_ms, char **value,
+                           size_t *nbytes)
+{
+    shelf *s = user;
+    if (s->fails) return ls_fail(LS_ERR_PEER, "the store is gone");
+    for (double end = ls__now() + timeout_ms * 1e-3; ls__now() < end; ls__sleep_ms(5)) {
+        bool found = false;
+        pthread_mutex_lock(&s->lock);
+        for (int i = 0; i < s->nkeys && !found; i++) found = strcmp(s->keys[i], key) == 0;
+        pthread_mutex_unlock(&s->lock);
+        if (!found) continue;
+        *value = ls__alloc(1, 1);
+        *nbytes = 1;
+        return *value ? LS_OK : LS_ERR_MEMORY;
+    }
+    return ls_fail(LS_ERR_TIMEOUT, "%s is not there", key);
+}
+
+/* Rank 1 comes to the first exchange, and not to the second. */
+static void missing_elsewhere(test_rank *t)
+{
+    cuda_collective *c;
+    cudaStream_t stream;
+    void *data;
+    shelf *s = t->user;
+    RANK_CHECK(t, cudaSetDevice(t->rank) == cudaSuccess);
+    RANK_CHECK(t, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+    RANK_CHECK(t, ls__vendor_collective_allocate(4096, &data) == cudaSuccess);
+    cuda_collective_options options = { .comm = t->comm,
+                                        .device = t->rank,
+                                        .most_bytes = 4096,
+                                        .timeout_ms = 400,
+                                        .root = "127.0.0.1",
+                                        .store = { s, shelf_set, shelf_get } };
+    RANK_OK(t, ls__vendor_collective_create(&options, &c));
+    device_rank d = { .t = t, .c = c, .stream = stream, .data = data };
+    cuda_span span = { d.data, d.data + 64, 8 };
+    RANK_OK(t, ls__vendor_collective_reduce_scatter(c, stream, "gradients", &span, 1));
+    RANK_OK(t, device_rank_wait(&d));
+    if (t->rank == 1) {
+        RANK_OK(t, ls_comm_barrier(t->comm));
+        ls__vendor_collective_abort(c, "it is late");
+    } else {
+        ls__sleep_ms(80 * t->rank); /* the last to lose patience is not taken for the missing one */
+        RANK_OK(t, ls__vendor_collective_reduce_scatter(c, stream, "gradients", &span, 1));
+        RANK_FAILS(t, device_rank_wait(&d), LS_ERR_TIMEOUT,
+                   s->fails ? "gradients has not ended within 0.4 s; NCCL_DEBUG=INFO tells"
+                            : "rank 1 has not come to the exchange of gradients within 0.4 s");
+        RANK_OK(t, ls_comm_barrier(t->comm));
+    }
+    device_rank_end(&d);
+}
+
+static void test_missing_elsewhere(void **state)
+{
+    (void)state;
+    for (int fails = 0; fails < 2; fails++) {
+        shelf s = { .lock = PTHREAD_MUTEX_INITIALIZER, .fails = fails };
+        run_ranks(3, NULL, missing_elsewhere, &s);
+        assert_int_equal(s.nkeys, 2); /* nothing while all was well */
+    }
+}
+
 static void connects(test_rank *t)
 {
     cuda_collective *c;
@@ -328,6 +411,7 @@ int main(void)
         cmocka_unit_test_teardown(test_no_begin, forget),
         cmocka_unit_test_teardown(test_errors, forget),
         cmocka_unit_test_teardown(test_availability, forget),
+        cmocka_unit_test_teardown(test_missing_elsewhere, forget),
         cmocka_unit_test_teardown(test_interface, forget),
     };
     return cmocka_run_group_tests(tests, open_fake, NULL);
