@@ -77,6 +77,7 @@ typedef struct ls__nodes_plan {
     char host[LS__NODE_NAME_MAX + 1]; /* FIRST: "" = as the others see it; OTHER: of the first */
     int port;                         /* the launchers'; FIRST: 0 = a free one */
     char secret[260];                 /* "" = none */
+    bool by_agent;                    /* OTHER: the first one started this, and hears it */
     bool made;                        /* it was made here: others need the line that has it */
     bool loopback;                    /* nobody from outside this machine */
     bool near;                        /* no secret: who is in a network of this machine is let in */

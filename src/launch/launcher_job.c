@@ -377,7 +377,7 @@ static void tell_start(ls__launcher_job *j)
     else
         snprintf(ranks, sizeof ranks, "ranks %d-%d", first, first + plan->size - 1);
     if (!ls__nodes_decides(j))
-        ls__log(LS__LOG_INFO, "node %d of %d: %s of %d: %s; node 0 is %s; rank 0 at %s:%d",
+        ls__log(LS__LOG_INFO, "node %d of %d: %s of %d: %s; led by %s; rank 0 at %s:%d",
                 plan->place.node, nodes, ranks, all, plan->devices.text, plan->place.host,
                 plan->place.master_addr, j->port);
     else if (j->nodes)

@@ -120,7 +120,8 @@ int ls__job_tell_end(ls__launcher_job *j)
     ls__job_write_state(j, status_of(&j->end));
     if (report.end.kind != LS__END_FINISHED) {
         if (ls__nodes_decides(j)) print_tail(j, &report);
-        ls__report_print(&report, where);
+        bool told = j->plan->nodes.by_agent && j->end.rank >= 0; /* by who started the agent */
+        if (!told) ls__report_print(&report, where);
     }
     if (j->plan->json) ls__report_show(&report);
     return code;

@@ -53,7 +53,8 @@ static ls_status plan_join(const ls__launcher_flags *flags, ls__nodes_plan *node
         return ls_fail(LS_ERR_CONFIG, "--join says where the first node is: leave --nnodes, "
                                       "--master-addr, --hosts and --hostfile out");
     LS_TRY(ls__join_parse(flags->join, nodes->host, &nodes->port, nodes->secret));
-    if (strcmp(nodes->secret, "-") == 0) LS_TRY(ls__agents_read_input(nodes->secret));
+    nodes->by_agent = strcmp(nodes->secret, "-") == 0;
+    if (nodes->by_agent) LS_TRY(ls__agents_read_input(nodes->secret));
     nodes->role = LS__NODES_OTHER;
     nodes->node_rank = -1;
     snprintf(nodes->found, sizeof nodes->found, "--join");
