@@ -142,6 +142,9 @@ typedef struct ls_run_result {
     /* Most resident memory of any rank's process so far, shared memory that it touched included
      * (getrusage's ru_maxrss); and what was predicted before the first step, 0 = there was none. */
     int64_t peak_rss_bytes, memory_predicted_bytes;
+    /* The same of memory of a device's own (a GPU's): by how much more of it was in use at most than
+     * when it was opened, as its driver counts; 0 = devices have none. */
+    int64_t device_peak_bytes, device_predicted_bytes;
     /* folder holds profile.json (lockstep.profile/1) and trace.json (for Perfetto or
      * chrome://tracing) of this start: time, GFLOP/s and GB/s of rank 0 by operation. */
     bool profiled;

@@ -80,6 +80,10 @@ typedef struct ls__backend {
     /* Of memory of the backend's own that a run's tensors take, shared by all executables; NULL =
      * none: they are in the arena. */
     size_t (*device_bytes)(const ls__executable *e);
+    /* Besides: of this executable alone, batches that are copied ahead included. */
+    size_t (*device_own_bytes)(const ls__executable *e);
+    /* Most that the device's memory in use has grown by since open, as its driver counts. */
+    int64_t (*device_peak_bytes)(void);
     /* Fails with LS_ERR_DATA when a label is out of range: the text names the sample by
      * context->samples. */
     ls_status (*run)(ls__executable *e, const ls__run_context *context);

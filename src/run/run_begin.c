@@ -179,14 +179,14 @@ static ls_status start_records(ls_run *run)
 
 static void begin_running(ls_run *run)
 {
-    int64_t activations = 0;
+    ls__model_memory memory = { 0 };
     run->start_step = run->step;
     ls_status status = ls__space_put(run->space);
     if (status == LS_OK) status = make_loader(run);
     if (status == LS_OK) status = ls__run_checkpointer_make(run);
     if (status == LS_OK && run->model.prepare)
-        status = run->model.prepare(run->model.user, run, &activations);
-    if (status == LS_OK) ls__run_memory_plan(run, activations);
+        status = run->model.prepare(run->model.user, run, &memory);
+    if (status == LS_OK) ls__run_memory_plan(run, &memory);
     if (status == LS_OK) status = start_records(run);
     if (status != LS_OK) ls__run_fail(run, status);
     if (!ls__run_meet(run)) return;

@@ -68,6 +68,12 @@ static void values_of_stage(const ls_run *run, const char *stage, ls_values *out
     }
 }
 
+static int64_t own_device_peak(const ls_run *run)
+{
+    if (run->memory.device == 0 || !run->model.device_peak) return 0;
+    return run->model.device_peak(run->model.user);
+}
+
 static void local_result(ls_run *run, ls_run_result *out)
 {
     *out = (ls_run_result) {
@@ -79,6 +85,8 @@ static void local_result(ls_run *run, ls_run_result *out)
         .best = run->best.monitor ? run->best.best : NAN,
         .peak_rss_bytes = own_peak_bytes(),
         .memory_predicted_bytes = run->memory.predicted,
+        .device_peak_bytes = own_device_peak(run),
+        .device_predicted_bytes = run->memory.device,
         .profiled = run->profiled,
     };
     snprintf(out->name, sizeof out->name, "%s", run->folder.name);
@@ -103,6 +111,18 @@ static void bring_params(ls_run *run)
     if (status != LS_OK) ls__run_fail_shared(run, status);
 }
 
+static ls_status most_memory(ls_run *run, ls_run_result *out)
+{
+    int64_t most[] = { out->peak_rss_bytes, out->memory_predicted_bytes, out->device_peak_bytes,
+                       out->device_predicted_bytes };
+    ls_status status = ls_comm_all_reduce(run->comm, most, most, 4, LS_DTYPE_I64, LS_REDUCE_MAX);
+    out->peak_rss_bytes = run->memory.peak = most[0];
+    out->memory_predicted_bytes = most[1];
+    out->device_peak_bytes = run->memory.device_peak = most[2];
+    out->device_predicted_bytes = most[3];
+    return status;
+}
+
 static void common_result(ls_run *run, ls_run_result *out)
 {
     bool ok = true;
@@ -113,10 +133,7 @@ static void common_result(ls_run *run, ls_run_result *out)
     if (!ok) ls__run_fail(run, LS_ERR_MEMORY);
     if (run->rank == 0) find_best(run, out->best_checkpoint);
     if (!ls__run_meet(run)) return;
-    int64_t most[] = { out->peak_rss_bytes, out->memory_predicted_bytes };
-    ls_status status = ls_comm_all_reduce(run->comm, most, most, 2, LS_DTYPE_I64, LS_REDUCE_MAX);
-    out->peak_rss_bytes = run->memory.peak = most[0];
-    out->memory_predicted_bytes = most[1];
+    ls_status status = most_memory(run, out);
     if (status == LS_OK)
         status = ls_comm_broadcast(run->comm, out->best_checkpoint, LS_PATH_MAX, LS_DTYPE_U8, 0);
     if (status != LS_OK) ls__run_fail_shared(run, status);

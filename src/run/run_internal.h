@@ -80,13 +80,22 @@ void ls__run_profile_trace(ls_run *run, bool tracing);
 /* The run's result says that it was profiled. The answer is the run's. */
 const ls__spent *ls__run_profile_end(ls_run *run);
 
+/* Bytes that a rank's steps take. */
+typedef struct ls__model_memory {
+    int64_t activations; /* of the largest graph */
+    bool on_device;      /* they lie there, in memory of its own */
+    int64_t batches;     /* then: those copied ahead, and constants */
+} ls__model_memory;
+
 /* A model's part in a run; each may be NULL. */
 typedef struct ls__run_model {
     void *user;
     bool peeks; /* ls__run_peek will be called */
     /* Before the first step: graphs for this rank's micro-batches (ls__run_batch_sizes) are
-     * compiled, so that no step does; *activations in bytes. */
-    ls_status (*prepare)(void *user, ls_run *run, int64_t *activations);
+     * compiled, so that no step does. */
+    ls_status (*prepare)(void *user, ls_run *run, ls__model_memory *out);
+    /* Most that was taken of the memory of a device's own so far; 0 = it has none. */
+    int64_t (*device_peak)(void *user);
     /* At the end, when the optimizer's memory is given back: copies what the run has learned. */
     ls_status (*keep)(void *user, const float *params);
 } ls__run_model;

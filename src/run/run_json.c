@@ -43,6 +43,12 @@ static void git_revision(char out[80])
     ls__free(head);
 }
 
+/* NULL = null: not known, or there is none. */
+static json_t *positive(int64_t n)
+{
+    return n ? json_integer(n) : NULL;
+}
+
 static json_t *document(ls_run *run, const char *status)
 {
     char host[256] = "", git[80], started[32];
@@ -54,7 +60,7 @@ static json_t *document(ls_run *run, const char *status)
     if (!configuration) return NULL;
     return json_pack(
         "{s:s, s:s, s:o, s:s, s:s?, s:s, s:s, s:{s:s, s:s}, s:i, s:i, s:i, s:i, s:I, s:I, s:o?, "
-        "s:o, s:s?, s:I, s:o?}",
+        "s:o, s:s?, s:I, s:o?, s:o?, s:o?}",
         "name", run->folder.name, "status", status, "argv", argv_json(run), "version", ls_version(),
         "git", git[0] ? git : NULL, "host", host, "devices", ls__world_devices(run->world)->text,
         "cpu", "model", cpus->model, "isa", cpus->isa, "world_size", run->size, "threads",
@@ -62,7 +68,8 @@ static json_t *document(ls_run *run, const char *status)
         (int)LS__EVALUATION_CHUNK, "step", (json_int_t)run->step, "pid", (json_int_t)getpid(),
         "options", ls__options_json(ls__world_options(run->world)), "configuration", configuration,
         "started", started, "memory_predicted_bytes", (json_int_t)run->memory.predicted,
-        "peak_rss_bytes", run->memory.peak ? json_integer(run->memory.peak) : NULL);
+        "peak_rss_bytes", positive(run->memory.peak), "device_predicted_bytes",
+        positive(run->memory.device), "device_peak_bytes", positive(run->memory.device_peak));
 }
 
 void ls__run_json(ls_run *run, const char *status)

@@ -40,7 +40,22 @@ bool ls__run_saves(const ls_run *run)
     return false;
 }
 
-void ls__run_memory_plan(ls_run *run, int64_t activations)
+/* What a device has of the parameters: its training state, or copies of the host's. */
+static int64_t device_state(const ls_space *space)
+{
+    if (space->resident) return space->table->nbytes(space->resident);
+    return 2 * space->count * (int64_t)sizeof(float); /* and gradients */
+}
+
+static void plan_device(const ls_run *run, const ls__model_memory *model, ls__run_memory *m)
+{
+    m->device_state = device_state(run->space);
+    m->device = m->device_state + model->activations + model->batches;
+    /* A simulated one's is this process's, too. */
+    if (ls__world_devices(run->world)->kind == LS__DEVICE_SIM) m->predicted += m->device;
+}
+
+void ls__run_memory_plan(ls_run *run, const ls__model_memory *model)
 {
     const ls_space *space = run->space;
     ls__run_memory *m = &run->memory;
@@ -53,15 +68,15 @@ void ls__run_memory_plan(ls_run *run, int64_t activations)
     m->optimizer = space->state_count * (int64_t)sizeof(float) * space->nstates;
     m->optimizer_of_all = params * space->nstates;
     if (space->resident) { /* the host has the parameters, and states to save from */
-        m->device = space->table->nbytes(space->resident);
         m->gradients = m->gradients_of_all = m->optimizer_of_all = 0;
         if (!ls__run_saves(run)) m->optimizer = 0;
     }
     m->snapshot = ls__run_saves(run) ? ls__checkpointer_bytes(run->checkpointer) : 0;
     m->batches = ls__loader_bytes(run->loader);
-    m->activations = activations;
+    m->activations = model->activations;
     m->predicted = m->resident + m->parameters + m->gradients + m->optimizer + m->snapshot +
-                   m->batches + m->activations;
+                   m->batches + (model->on_device ? 0 : m->activations);
+    if (model->on_device) plan_device(run, model, m);
 }
 
 char *ls__megabytes(int64_t nbytes, char out[32])
@@ -77,7 +92,7 @@ void ls__run_memory_tell(const ls_run *run)
     char flat[32], activations[32], snapshot[32], copies[64] = "";
     const char *of_all = run->size > 1 ? " of all devices" : "";
     int64_t all = m->parameters + m->gradients_of_all + m->optimizer_of_all;
-    ls__megabytes(m->device ? m->device * run->size : all, flat);
+    ls__megabytes(run->space->resident ? m->device_state * run->size : all, flat);
     ls__megabytes(m->activations, activations);
     if (m->snapshot)
         snprintf(copies, sizeof copies, ", %s to save from", ls__megabytes(m->snapshot, snapshot));

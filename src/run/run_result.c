@@ -46,6 +46,11 @@ static char *document(const ls_run_result *r, const ls_values *test)
         snprintf(key, sizeof key, "%s_per_s", r->unit.name);
         json_object_set_new(json, key, json_real(r->samples_per_s * (double)r->unit.per_sample));
     }
+    if (json && r->device_predicted_bytes) {
+        json_object_set_new(json, "device_peak_bytes", json_integer(r->device_peak_bytes));
+        json_object_set_new(json, "device_predicted_bytes",
+                            json_integer(r->device_predicted_bytes));
+    }
     if (json && test) json_object_set_new(json, "test", values_json(test));
     json_t *profile = ls__profile_read(r);
     if (json && profile) json_object_set(json, "profile", profile);
@@ -86,10 +91,16 @@ static void put_speed(ls__text *out, const ls_run_result *r)
 static void put_memory(ls__text *out, const ls_run_result *r)
 {
     char peak[32], predicted[32];
+    bool several = r->world_size > 1, own = r->device_predicted_bytes > 0;
+    const char *whose = own ? " of the host" : several ? " on a device" : "";
     if (r->memory_predicted_bytes == 0) return;
-    ls__text_add(out, "memory  %s at most%s, %s predicted\n",
-                 ls__megabytes(r->peak_rss_bytes, peak), r->world_size > 1 ? " on a device" : "",
+    ls__text_add(out, "memory  %s at most%s%s, %s predicted\n",
+                 ls__megabytes(r->peak_rss_bytes, peak), whose, own && several ? " by a rank" : "",
                  ls__megabytes(r->memory_predicted_bytes, predicted));
+    if (!own) return;
+    ls__text_add(out, "        %s at most of %s GPU, %s predicted\n",
+                 ls__megabytes(r->device_peak_bytes, peak), several ? "a" : "the",
+                 ls__megabytes(r->device_predicted_bytes, predicted));
 }
 
 static char *summary(const ls_run_result *r, const ls_values *test)

@@ -80,9 +80,11 @@ typedef struct ls__run_memory {
     int64_t resident; /* when the run was created */
     int64_t parameters, gradients, optimizer, snapshot, batches, activations;
     int64_t gradients_of_all, optimizer_of_all;
-    int64_t device;    /* of a device's memory, when it keeps the training state */
-    int64_t predicted; /* the sum; 0 = there is no step to come */
-    int64_t peak;      /* of all ranks, once the run is over */
+    int64_t device_state; /* of a device's memory: parameters, gradients, and what it keeps */
+    int64_t device;      /* with activations and batches; 0 = devices have no memory of their own */
+    int64_t device_peak; /* as peak */
+    int64_t predicted;   /* the sum; 0 = there is no step to come */
+    int64_t peak;        /* of all ranks, once the run is over */
 } ls__run_memory;
 
 typedef struct ls__stopwatch {
@@ -213,8 +215,8 @@ void ls__run_json(ls_run *run, const char *status); /* rank 0: writes run.json *
 
 /* --- run_memory.c --- */
 void ls__run_memory_begin(ls_run *run);
-/* Before the first step; activations: this rank's, of the largest graph. */
-void ls__run_memory_plan(ls_run *run, int64_t activations);
+/* Before the first step. */
+void ls__run_memory_plan(ls_run *run, const ls__model_memory *model);
 void ls__run_memory_tell(const ls_run *run);
 bool ls__run_saves(const ls_run *run);             /* not only at a stop by signal */
 char *ls__megabytes(int64_t nbytes, char out[32]); /* "312 MB" */

@@ -51,16 +51,21 @@ static ls_status prepare_validation(const fit *f)
 
 /* Validation may take more memory than a step. The model's own copy of its weights would only lie
  * there: they are in the space by now, and come back at the end. */
-static ls_status prepare(void *user, ls_run *run, int64_t *activations)
+static ls_status prepare(void *user, ls_run *run, ls__model_memory *out)
 {
     fit *f = user;
     ls_model *model = f->model;
     if (f->val && ls__run_options(run)->validate_every.steps != LS_NONE)
         LS_TRY(prepare_validation(f));
-    LS_TRY(ls__model_prepare(model, run, activations));
+    LS_TRY(ls__model_prepare(model, run, out));
     ls__unmap(model->values, (size_t)model->count * sizeof(float));
     model->values = NULL;
     return LS_OK;
+}
+
+static int64_t device_peak(void *user)
+{
+    return ls__model_device_peak(((fit *)user)->model);
 }
 
 static ls_status keep(void *user, const float *params)
@@ -70,9 +75,11 @@ static ls_status keep(void *user, const float *params)
 
 static ls_status make_space(fit *f)
 {
-    ls__run_model model = {
-        .user = f, .peeks = f->model->backend->copies_ahead, .prepare = prepare, .keep = keep
-    };
+    ls__run_model model = { .user = f,
+                            .peeks = f->model->backend->copies_ahead,
+                            .prepare = prepare,
+                            .device_peak = device_peak,
+                            .keep = keep };
     LS_TRY(ls__model_space(f->model, f->run, &f->space));
     ls__run_with_model(f->run, &model);
     if (ls__run_options(f->run)->profile) LS_TRY(ls__fit_profile_begin(f->model, f->run));

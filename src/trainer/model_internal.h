@@ -123,7 +123,8 @@ void ls__loaded_free(ls__loaded *loaded);
 /* --- space_of_model.c --- */
 ls_status ls__model_space(ls_model *model, ls_run *run, ls_space **out); /* [all] */
 /* The run's model.prepare; user is the model. */
-ls_status ls__model_prepare(void *user, ls_run *run, int64_t *activations);
+ls_status ls__model_prepare(void *user, ls_run *run, ls__model_memory *out);
+int64_t ls__model_device_peak(void *user); /* the same of its device_peak */
 
 /* --- evaluate.c --- */
 /* [all] Every sample of data once. params: the flat space, or resident where it really is. out, modes: (LS_VALUES_MAX) values and

@@ -26,7 +26,26 @@ static void take_precision(ls_model *model, ls_run *run)
             model->backend->description);
 }
 
-ls_status ls__model_prepare(void *user, ls_run *run, int64_t *activations)
+/* One arena for all of the model's graphs. */
+static void device_memory(const ls_model *model, ls__model_memory *out)
+{
+    const ls__backend *backend = model->backend;
+    out->on_device = true;
+    for (const ls__built *b = model->built; b; b = b->next) {
+        if (!b->executable) continue;
+        int64_t arena = (int64_t)backend->device_bytes(b->executable);
+        if (arena > out->activations) out->activations = arena;
+        out->batches += (int64_t)backend->device_own_bytes(b->executable);
+    }
+}
+
+int64_t ls__model_device_peak(void *user)
+{
+    const ls_model *model = user;
+    return model->backend->device_peak_bytes ? model->backend->device_peak_bytes() : 0;
+}
+
+ls_status ls__model_prepare(void *user, ls_run *run, ls__model_memory *out)
 {
     ls_model *model = user;
     ls__built *built;
@@ -34,7 +53,8 @@ ls_status ls__model_prepare(void *user, ls_run *run, int64_t *activations)
     int n = ls__run_batch_sizes(run, sizes);
     for (int i = 0; i < n; i++)
         LS_TRY(ls__model_build(model, LS_STAGE_TRAIN, sizes[i], ls__run_train(run), true, &built));
-    *activations = (int64_t)model->arena_bytes;
+    *out = (ls__model_memory) { .activations = (int64_t)model->arena_bytes };
+    if (model->backend->device_bytes) device_memory(model, out);
     return LS_OK;
 }
 
@@ -54,7 +74,8 @@ ls_status ls__model_space(ls_model *model, ls_run *run, ls_space **out)
     };
     ls__run_with_model(run, &(ls__run_model) { .user = model,
                                                .peeks = model->backend->copies_ahead,
-                                               .prepare = ls__model_prepare });
+                                               .prepare = ls__model_prepare,
+                                               .device_peak = ls__model_device_peak });
     return ls__space_create_described(run, &description, out);
 }
 

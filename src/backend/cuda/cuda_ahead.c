@@ -44,15 +44,21 @@ static ls_status make(cuda_ahead *a)
     return ls__cuda_allocate(ls__cuda_device(), a->nbytes, "a batch", (void **)&a->device);
 }
 
+/* As in the executable's own pinned memory. */
+size_t ls__cuda_ahead_bytes(const ls__executable *e)
+{
+    size_t nbytes = 0;
+    for (int i = 0; i < e->nin; i++)
+        if (e->in[i].at + e->in[i].nbytes > nbytes) nbytes = e->in[i].at + e->in[i].nbytes;
+    return nbytes;
+}
+
 /* NULL after saying why: then batches are copied when they are needed. */
 static cuda_ahead *create(ls__executable *e)
 {
     if (e->ahead || e->not_ahead) return e->ahead;
     cuda_ahead *a = ls__alloc(1, sizeof *a);
-    for (int i = 0; a && i < e->nin; i++) {
-        size_t end = e->in[i].at + e->in[i].nbytes; /* as in the executable's own pinned memory */
-        if (end > a->nbytes) a->nbytes = end;
-    }
+    if (a) a->nbytes = ls__cuda_ahead_bytes(e);
     e->not_ahead = !a || a->nbytes == 0 || make(a) != LS_OK;
     if (!e->not_ahead) return e->ahead = a;
     if (a && a->nbytes) ls__log(LS__LOG_DEBUG, "batches are not copied ahead: %s", ls_error_text());

@@ -134,6 +134,7 @@ static ls_status copy_constants(ls__executable *e)
         nbytes += align(ls__cuda_stored_bytes(e->tensors[i]));
     }
     LS_TRY(ls__cuda_allocate(d, nbytes, "a graph's constants", (void **)&e->constants));
+    e->constants_bytes = nbytes;
     e->values = (cuda_values *)e->constants;
     for (int i = 0; i < e->ntensors; i++) {
         if (e->place[i].space != CUDA_CONSTANT) continue;
@@ -250,4 +251,10 @@ size_t ls__cuda_arena_bytes(const ls__executable *e)
 size_t ls__cuda_device_bytes(const ls__executable *e)
 {
     return e->arena_bytes;
+}
+
+size_t ls__cuda_own_bytes(const ls__executable *e)
+{
+    bool trains = ls__graph_options_of(e->graph)->stage == LS_STAGE_TRAIN;
+    return e->constants_bytes + (trains ? ls__cuda_ahead_bytes(e) : 0);
 }

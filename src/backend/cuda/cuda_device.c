@@ -113,6 +113,13 @@ static ls_status describe(void)
     return LS_OK;
 }
 
+static size_t used_bytes(void)
+{
+    size_t available = 0, total = 0;
+    if (cudaMemGetInfo(&available, &total) != cudaSuccess) cudaGetLastError();
+    return total - available;
+}
+
 ls_status ls__cuda_open(int threads, int index)
 {
     if (threads < 1 || index < 0)
@@ -129,6 +136,7 @@ ls_status ls__cuda_open(int threads, int index)
     LS_TRY(describe());
     LS_CUDA_TRY(cudaStreamCreateWithFlags(&device.stream, cudaStreamNonBlocking),
                 "making a stream");
+    device.used = device.most = used_bytes();
     device.opened = true;
     return LS_OK;
 }
@@ -168,9 +176,26 @@ ls_status ls__cuda_fail_memory(const cuda_device *d, cudaError_t error, size_t n
         d->index, what, (double)nbytes * 1e-6, (double)available * 1e-6, (double)total * 1e-6);
 }
 
+void ls__cuda_measure(cuda_device *d)
+{
+    size_t used = used_bytes();
+    if (used > d->most) d->most = used;
+}
+
+int64_t ls__cuda_peak_bytes(void)
+{
+    cuda_device *d = ls__cuda_device();
+    if (!d->opened) return 0;
+    ls__cuda_enter_last(d);
+    ls__cuda_measure(d);
+    ls__cuda_leave(d);
+    return (int64_t)(d->most - d->used);
+}
+
 ls_status ls__cuda_allocate(cuda_device *d, size_t nbytes, const char *what, void **out)
 {
     cudaError_t error = cudaMalloc(out, nbytes ? nbytes : 1);
+    ls__cuda_measure(d);
     if (error == cudaSuccess) return LS_OK;
     *out = NULL;
     return ls__cuda_fail_memory(d, error, nbytes, what);

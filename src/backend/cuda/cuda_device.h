@@ -33,8 +33,9 @@ typedef struct cuda_device {
     int index;
     int threads; /* of the host */
     bool opened;
-    bool captures; /* steps become graphs */
-    bool keeps;    /* training state, where a run's optimizer allows */
+    bool captures;     /* steps become graphs */
+    bool keeps;        /* training state, where a run's optimizer allows */
+    size_t used, most; /* bytes in use when it was opened, and at most since */
     bool apart; /* each tensor in memory of its own, for tests: kernels that leave it are caught */
     cudaStream_t stream;
     int executables;
@@ -70,6 +71,11 @@ ls_status ls__cuda_reserve(cuda_device *d, cuda_block *block, size_t nbytes, con
 ls_status ls__cuda_fail_memory(const cuda_device *d, cudaError_t error, size_t nbytes,
                                const char *what);
 ls_status ls__cuda_allocate(cuda_device *d, size_t nbytes, const char *what, void **out);
+/* Looks how much memory is in use now: after what allocates. */
+void ls__cuda_measure(cuda_device *d);
+/* By how much more there was at most than when it was opened, as the driver counts: what libraries
+ * and others take is in it. */
+int64_t ls__cuda_peak_bytes(void);
 
 /* Between the device and memory that is not pinned, through the two staging blocks: a block is
  * filled or emptied while the other travels. Both return when the host's memory is no longer

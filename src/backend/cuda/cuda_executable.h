@@ -78,6 +78,7 @@ struct ls__executable {
     size_t arena_bytes;
     void **apart; /* (npieces) or NULL */
     char *constants;
+    size_t constants_bytes;
 
     cuda_travel *in, *out, *states; /* fields; results; both ways */
     int nin, nout, nstates;
@@ -115,6 +116,7 @@ ls_status ls__cuda_compile(const ls_graph *graph, ls__executable **out);
 void ls__cuda_destroy(ls__executable *e);
 size_t ls__cuda_arena_bytes(const ls__executable *e);
 size_t ls__cuda_device_bytes(const ls__executable *e);
+size_t ls__cuda_own_bytes(const ls__executable *e);
 size_t ls__cuda_stored_bytes(const ls_tensor *x); /* on the device */
 
 /* --- cuda_plan.c --- */
@@ -159,6 +161,7 @@ ls_status ls__cuda_ahead_start(ls__executable *e, const ls__run_context *context
 ls_status ls__cuda_ahead_time(const ls__executable *e, cudaEvent_t since, double *begin_ms,
                               double *ms);
 void ls__cuda_ahead_free(struct cuda_ahead *ahead);
+size_t ls__cuda_ahead_bytes(const ls__executable *e); /* of the device */
 
 /* --- cuda_failure.c --- */
 /* Positions of a decoder, which the host knows before the run: none beyond its table. */

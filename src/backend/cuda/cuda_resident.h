@@ -69,6 +69,7 @@ struct ls__resident {
     int64_t *owned_numbers; /* (nowned) counted over the whole space */
 
     /* device memory */
+    int64_t nbytes; /* of all of it */
     float *params, *leaf;
     uint16_t *halves;
     float **buffers; /* (nbuffers) */

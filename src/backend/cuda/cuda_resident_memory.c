@@ -12,6 +12,7 @@ static ls_status take(ls__resident *r, int64_t elements, size_t each, const char
     void *data;
     LS_TRY(ls__cuda_allocate(r->device, (size_t)elements * each, what, &data));
     memcpy(out, &data, sizeof data);
+    r->nbytes += elements * (int64_t)each;
     return LS_OK;
 }
 
@@ -36,8 +37,10 @@ static ls_status take_for_travel(ls__resident *r, int64_t count, const char *wha
     void *data;
     size_t nbytes = (size_t)count * sizeof(float);
     cudaError_t error = ls__vendor_collective_allocate(nbytes, &data);
+    ls__cuda_measure(r->device);
     if (error != cudaSuccess) return ls__cuda_fail_memory(r->device, error, nbytes, what);
     *out = data;
+    r->nbytes += (int64_t)nbytes;
     return LS_OK;
 }
 
@@ -136,10 +139,7 @@ ls_status ls__cuda_resident_take(ls__resident *r, const ls__resident_options *o)
 
 int64_t ls__cuda_resident_bytes(const ls__resident *r)
 {
-    int64_t flat = r->count * (int64_t)sizeof(float), own = r->packed * (int64_t)sizeof(float);
-    int64_t staging = r->staging_count * (int64_t)sizeof(float);
-    return flat * (2 + r->nbuffers) + (r->halves ? flat / 2 : 0) + own * (r->nstates + r->ninbox) +
-           staging;
+    return r->nbytes;
 }
 
 /* --- the end --- */
