@@ -15,6 +15,7 @@
 #include "world/oom.h"
 
 static const double settle_seconds = 0.05;  /* for who is gone already */
+static const double crash_seconds = 0.004;  /* after what only another crash could have caused */
 static const double patience_seconds = 2.0; /* for a rank that is printing a traceback, or when all
                                                 that has ended looks like a victim */
 static const double failure_grace = 5.0;    /* for the others, after SIGTERM */
@@ -73,11 +74,12 @@ void ls__job_ended_by(ls__launcher_job *j, const ls__end *end)
 void ls__job_end_ranks(ls__launcher_job *j)
 {
     double grace = j->plan->grace;
-    ls__rank_stacks_take(j);
+    ls__rank_stacks_copy(j);
     ls__crew_signal(&j->crew, SIGTERM);
     ls__crew_signal(&j->crew, SIGCONT); /* a stopped process would never hear of it */
     j->phase = LS__JOB_FAILING;
     j->deadline = deadline_in(grace >= 0 && grace < failure_grace ? grace : failure_grace);
+    ls__rank_stacks_name(j);
 }
 
 /* --- who was first --- */
@@ -141,11 +143,16 @@ static void settle(ls__launcher_job *j)
 
 void ls__job_add_failure(ls__launcher_job *j, const ls__failure *failure)
 {
+    bool crash = weight_of(&failure->end) == 2;
+    double at = ls__now() + (crash ? crash_seconds + ls__nodes_trip(j) : settle_seconds);
     if (j->nfailures < LS__FAILURES_MAX) j->failures[j->nfailures++] = *failure;
-    if (j->phase == LS__JOB_SETTLING) return;
-    j->phase = LS__JOB_SETTLING;
-    j->stop_at = ls__now();
-    j->deadline = ls__nodes_decides(j) ? j->stop_at + settle_seconds : -1;
+    if (j->phase != LS__JOB_SETTLING) {
+        j->phase = LS__JOB_SETTLING;
+        j->stop_at = ls__now();
+        j->deadline = -1;
+    }
+    if (!ls__nodes_decides(j)) return;
+    if (j->deadline < 0 || at < j->deadline) j->deadline = at;
 }
 
 /* --- what happens --- */

@@ -7,8 +7,8 @@
 #define LS_LAUNCH_LAUNCHER_JOB_H
 
 #include "launch/launcher.h"
-#include "launch/stacks.h"
 #include "launch/launcher_nodes.h"
+#include "launch/stacks.h"
 #include "record/record.h"
 #include "world/crew.h"
 #include "world/output.h"
@@ -81,6 +81,8 @@ typedef struct ls__launcher_job {
     char **stacks; /* (nstacks) of the ranks, a line per thread, when they were last asked */
     int nstacks;
     ls__stack_owed owed;
+    int nnamers;
+    ls__stack_namer namers[LS__STACK_RANKS]; /* (nnamers) at work */
 
     /* restarts */
     int64_t best_step, before_step; /* of this start, of all before */
@@ -147,8 +149,11 @@ ls__activity ls__activity_of(pid_t pid);
 void ls__activities_of(const pid_t *pids, int n, ls__activity *out);
 
 /* --- rank_stacks.c --- */
-/* Asks all ranks that live, which takes some milliseconds each; for the report, and as an event. */
-void ls__rank_stacks_take(ls__launcher_job *j);
+/* Of all ranks that live, for the report and as an event. Copying takes a millisecond or so each, and what
+ * is done to the ranks after it changes nothing; naming waits for seconds at most. */
+void ls__rank_stacks_copy(ls__launcher_job *j);
+void ls__rank_stacks_name(ls__launcher_job *j);
+void ls__rank_stacks_take(ls__launcher_job *j); /* both */
 /* On stderr. */
 void ls__rank_stacks_tell(const ls__launcher_job *j);
 void ls__rank_stacks_free(ls__launcher_job *j);

@@ -200,7 +200,8 @@ static ls_status start_first(ls__launcher_job *j)
     for (int i = 0; i < plan->nodes.launchers; i++) {
         bool own = plan->size > 0 && i == plan->nodes.node_rank;
         json_decref(n->remotes[i].figures);
-        n->remotes[i] = (ls__remote) { .runs = !own, .sign_at = ls__now() };
+        n->remotes[i] =
+            (ls__remote) { .runs = !own, .sign_at = ls__now(), .trip = n->remotes[i].trip };
     }
     n->ntracebacks = 0;
     n->started = true;

@@ -55,6 +55,8 @@ bool ls__nodes_expects(const struct ls__launcher_job *j, double began);
 double ls__nodes_patience(const struct ls__launcher_job *j, double seconds);
 /* The newest sign of life of other machines' ranks, ls__now() scale; 0 = none. */
 double ls__nodes_last_sign(const struct ls__launcher_job *j);
+/* Seconds from a failure elsewhere to its being told here, by the slowest connection; at most 0.2. */
+double ls__nodes_trip(const struct ls__launcher_job *j);
 /* Ranks of all machines that are thought to run. */
 int ls__nodes_alive(const struct ls__launcher_job *j);
 /* The job is over; the others end with this. */

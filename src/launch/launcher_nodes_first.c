@@ -12,6 +12,7 @@
 
 static const double quiet_seconds = 1.6; /* a beat is missing: perhaps this one is gone */
 static const double finish_seconds = 2.0;
+static const double longest_trip = 0.2; /* that is waited for */
 
 /* "node 1 (host b, ranks 4-7)" */
 static void name_of(const ls__launcher_job *j, int launcher, char out[400])
@@ -154,6 +155,8 @@ static void take_beat(ls__launcher_job *j, int launcher, const ls__node_frame *f
 {
     ls__remote *r = &j->nodes->remotes[launcher];
     double at = ls__now() - (double)frame->numbers[1] / 1e3;
+    r->trip = (double)frame->numbers[3] / 1e9;
+    if (!j->nodes->started) return;
     if (frame->numbers[1] >= 0 && at > r->sign_at) r->sign_at = at;
     if (frame->numbers[2] > j->best_step) j->best_step = frame->numbers[2];
 }
@@ -170,7 +173,7 @@ static void take_ended(ls__launcher_job *j, int launcher, const ls__node_frame *
 void ls__first_message(void *user, int launcher, const ls__node_frame *frame)
 {
     ls__launcher_job *j = user;
-    if (!j->nodes->started) return;
+    if (!j->nodes->started && frame->type != LS__NODE_PING) return;
     switch (frame->type) {
     case LS__NODE_FAILED:
         take_failure(j, launcher, frame);
@@ -245,6 +248,15 @@ double ls__nodes_patience(const ls__launcher_job *j, double seconds)
 {
     const ls__nodes_job *n = j->nodes;
     return n && n->hub && is_quiet(n) ? 6.0 : seconds;
+}
+
+double ls__nodes_trip(const ls__launcher_job *j)
+{
+    const ls__nodes_job *n = j->nodes;
+    double longest = 0;
+    for (int i = 0; n && n->hub && i < ls__hub_launchers(n->hub); i++)
+        if (n->remotes[i].runs && n->remotes[i].trip > longest) longest = n->remotes[i].trip;
+    return longest < longest_trip ? longest : longest_trip;
 }
 
 double ls__nodes_last_sign(const ls__launcher_job *j)

@@ -13,6 +13,7 @@ enum { LS__TRACEBACKS_MAX = 64 };
 typedef struct ls__remote {
     bool runs; /* ranks of this start */
     double sign_at;
+    double trip;     /* seconds there and back */
     int64_t dropped; /* lines that it had to leave out */
     json_t *figures; /* of its ranks, when somebody last looked; NULL */
 } ls__remote;

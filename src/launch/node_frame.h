@@ -13,7 +13,7 @@
 #include "world/store_frame.h"
 
 enum {
-    LS__NODE_PROTOCOL = 1, /* both sides must speak the same */
+    LS__NODE_PROTOCOL = 2, /* both sides must speak the same */
     LS__NODE_NUMBERS = 14,
     LS__NODE_TEXTS = 6,
     LS__NODE_NAME_MAX = 255,
@@ -31,8 +31,8 @@ enum {
     X(JOIN, 5, 3, { 255, 255, 255 }) /* ls__node_join */                                           \
     X(REFUSED, 1, 1, { 2047 })       /* whether to try again; why */                               \
     X(PLACE, 12, 6, { 255, 255, 255, 255, 255, 255 }) /* ls__node_place */                         \
-    X(PING, 3, 0, { 0 })            /* time here; age of the last sign of life, ms; step */        \
-    X(PONG, 2, 0, { 0 })            /* the ping's time; the first node's */                        \
+    X(PING, 4, 0, { 0 }) /* time here; age of the last sign of life, ms; step; trip, ns */         \
+    X(PONG, 2, 0, { 0 }) /* the ping's time; the first node's */                                   \
     X(FAILED, 11, 2, { 2047, 255 }) /* to node 0: an end; said, host */                            \
     X(TRACEBACK, 2, 0, { 0 })       /* to node 0: rank; when it began */                           \
     X(LINE, 3, 1, { 1 << 16 })      /* to node 0: rank, which, lines left out before; text */      \

@@ -133,6 +133,7 @@ static void ping(ls__spoke *s)
     ls__node_frame frame = { .type = LS__NODE_PING };
     if (s->options.pulse) s->options.pulse(s->options.user, frame.numbers + 1);
     frame.numbers[0] = ls__now_ns();
+    frame.numbers[3] = s->trip_ns < 0 ? 0 : s->trip_ns;
     ls__node_link_send(&s->link, &frame);
     s->due = ls__now() + s->options.silence / beats_per_silence;
 }

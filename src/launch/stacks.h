@@ -12,7 +12,7 @@
 #include <lockstep/base.h>
 
 enum { LS__STACK_THREADS = 8, LS__STACK_BYTES = 64 << 10, LS__STACK_FRAMES = 32 };
-enum { LS__STACK_TEXT = 1024 };
+enum { LS__STACK_TEXT = 1024, LS__STACK_RANKS = 16 };
 
 /* A stopped moment of a thread. */
 typedef struct ls__stack_thread {
@@ -31,6 +31,12 @@ typedef struct ls__stack_owed {
     int count;
     pid_t ids[64];
 } ls__stack_owed;
+
+/* A child that makes names of a rank's stacks. */
+typedef struct ls__stack_namer {
+    int rank, fd; /* what it says */
+    pid_t pid;
+} ls__stack_namer;
 
 /* Threads of a process, at most LS__STACK_THREADS, each stopped for some tens of microseconds. Returns
  * how many. */
