@@ -22,6 +22,7 @@ enum { INPUT_MAX = 1 << 20 };
 static const double late_seconds =
     1.0; /* for a launcher whose agent has ended well to be heard of */
 static const double look_seconds = 0.2;
+static const double longest_pause = 15.0;
 static const double input_seconds = 30.0;
 
 typedef struct agent {
@@ -29,6 +30,7 @@ typedef struct agent {
     int status_fd; /* its code comes here; -1 = it has come, or none was started */
     int code;
     double ended_at; /* 0 = it runs */
+    double pause;    /* before it is called again */
 } agent;
 
 struct ls__agents {
@@ -314,13 +316,28 @@ double ls__agents_due(const ls__agents *a)
     return a ? ls__now() + look_seconds : -1;
 }
 
-ls_status ls__agents_check(ls__agents *a, const ls__hub *hub)
+static void call_again(ls__agents *a, int i)
+{
+    agent *one = &a->list[i];
+    if (one->pause == 0)
+        ls__log(LS__LOG_WARN, "host %s: the agent (%.200s) ended with code %d; it is called again",
+                a->plan->nodes.hosts->hosts[i].name, a->plan->nodes.agent, one->code);
+    if (ls__now() - one->ended_at < one->pause) return;
+    one->pause = one->pause == 0 ? 1 : one->pause < longest_pause ? one->pause * 2 : longest_pause;
+    if (start(a, i) != LS_OK) ls__log(LS__LOG_WARN, "%s", ls_error_text());
+}
+
+ls_status ls__agents_check(ls__agents *a, const ls__hub *hub, bool again)
 {
     for (int i = 0; i < a->plan->nodes.launchers; i++) {
         agent *one = &a->list[i];
         read_status(one);
         if (one->ended_at == 0 || ls__hub_is_here(hub, i)) continue;
         if (one->code == 0 && ls__now() - one->ended_at < late_seconds) continue;
+        if (again) {
+            call_again(a, i);
+            continue;
+        }
         return ls_fail(LS_ERR_PEER,
                        "host %s: the agent (%.200s) ended with code %d, and no node came",
                        a->plan->nodes.hosts->hosts[i].name, a->plan->nodes.agent, one->code);

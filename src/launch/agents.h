@@ -20,8 +20,9 @@ void ls__agents_destroy(ls__agents *agents);
 ls_status ls__agents_start_all(ls__agents *agents);
 /* For hosts whose launchers are gone; failures are logged. */
 void ls__agents_start_missing(ls__agents *agents, const ls__hub *hub);
-/* LS_ERR_PEER: an agent has ended, and no launcher came from it. */
-ls_status ls__agents_check(ls__agents *agents, const ls__hub *hub);
+/* LS_ERR_PEER: an agent has ended, and no launcher came from it. again: the job has run before, and its
+ * host may be starting; agents are called again, ever more rarely. */
+ls_status ls__agents_check(ls__agents *agents, const ls__hub *hub, bool again);
 /* When to look, while launchers are waited for. */
 double ls__agents_due(const ls__agents *agents);
 

@@ -52,6 +52,10 @@ ls_status ls__hub_create(const ls__hub_options *options, ls__hub **out)
         ls__hub_destroy(hub);
         return status;
     }
+    for (int i = 0; options->before && i < options->launchers; i++)
+        hub->slots[i].join = options->before[i];
+    hub->known = options->before != NULL;
+    hub->options.before = NULL;
     if (options->own) {
         ls__slot *s = &hub->slots[options->own->node_rank];
         s->join = *options->own;

@@ -15,6 +15,9 @@ typedef struct ls__hub_options {
     int launchers;            /* that make the job, this one included when it starts ranks */
     const ls__node_join *own; /* this one; node_rank is set. NULL: it starts no ranks */
     const char *secret;       /* borrowed; "" = none: then lets_in decides */
+    const char *run_id;       /* borrowed; who ran ranks of another job stays out; NULL = nobody */
+    const ls__node_join
+        *before; /* (launchers) a first node that is back: who was where; NULL = new */
     bool (*lets_in)(void *user, const struct sockaddr *peer); /* NULL = everybody */
     int port;                                                 /* 0 = any free one */
     bool loopback;                                            /* nobody from outside */

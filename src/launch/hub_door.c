@@ -95,7 +95,7 @@ static int choose_slot(const ls__hub *hub, const ls__node_join *join)
     for (int i = 0; i < hub->options.launchers; i++) {
         const ls__slot *s = &hub->slots[i];
         if (s->here || s->own) continue;
-        if (hub->started && strcmp(s->join.host, join->host) == 0) return i;
+        if (hub->known && strcmp(s->join.host, join->host) == 0) return i;
         if (free_slot < 0 && s->join.size == 0) free_slot = i;
         if (left < 0) left = i;
     }
@@ -105,13 +105,18 @@ static int choose_slot(const ls__hub *hub, const ls__node_join *join)
 static bool may_take(const ls__hub *hub, int slot, const ls__node_join *join, char why[256])
 {
     const ls__slot *s = slot >= 0 ? &hub->slots[slot] : NULL;
-    if (!s && join->node_rank >= 0)
+    const char *run_id = hub->options.run_id;
+    if (join->run_id[0] && run_id && strcmp(join->run_id, run_id) != 0)
+        snprintf(why, 256,
+                 "this is run %.80s, and it was part of run %.80s (--name on the first node)",
+                 run_id, join->run_id);
+    else if (!s && join->node_rank >= 0)
         snprintf(why, 256, "--node-rank %d of %d nodes", join->node_rank, hub->options.launchers);
     else if (!s)
         snprintf(why, 256, "all %d nodes are there already", hub->options.launchers);
     else if (s->here)
         snprintf(why, 256, "node %d is there already: host %.200s", slot, s->join.host);
-    else if (hub->started && s->join.size != join->size)
+    else if (hub->known && s->join.size > 0 && s->join.size != join->size)
         snprintf(why, 256, "node %d had %d ranks before it was lost, and comes back with %d", slot,
                  s->join.size, join->size);
     else

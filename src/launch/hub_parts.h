@@ -39,6 +39,7 @@ struct ls__hub {
     int own; /* this launcher's slot; -1 = none */
     int here, nvisitors;
     bool started, over;
+    bool known; /* whose place each slot is: by a start, here or of the one before this */
     int nodes, world_size;
     int warned; /* strangers that were told of */
     double check_at;

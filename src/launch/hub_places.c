@@ -80,7 +80,7 @@ ls_status ls__hub_start(ls__hub *hub, const ls__node_place *common, ls__node_pla
     if (!own->master_addr[0] && hub->slots[0].join.address[0])
         snprintf(own->master_addr, sizeof own->master_addr, "%s", hub->slots[0].join.address);
     if (!own->master_addr[0]) seen_address(hub, own->master_addr);
-    hub->started = true;
+    hub->started = hub->known = true;
     for (int i = 0; i < hub->options.launchers; i++) {
         ls__node_place place = *own;
         if (!hub->slots[i].visitor) continue;

@@ -79,6 +79,8 @@ typedef struct ls__nodes_plan {
     char secret[260];                 /* "" = none */
     bool by_agent;                    /* OTHER: the first one started this, and hears it */
     bool made;                        /* it was made here: others need the line that has it */
+    bool own_secret;                  /* it was made here, also when agents bring it */
+    struct ls__first_before *before;  /* FIRST: what it was before it was lost; NULL = a new job */
     bool loopback;                    /* nobody from outside this machine */
     bool near;                        /* no secret: who is in a network of this machine is let in */
     char pattern[LS__NODE_NAME_MAX +

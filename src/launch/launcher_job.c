@@ -214,6 +214,7 @@ static ls_status meet(ls__launcher_job *j)
     if (!j->nodes) return LS_OK;
     j->phase = LS__JOB_WAITING;
     j->deadline = limit_of(j);
+    ls__nodes_wait_told(j);
     for (;;) {
         status = ls__nodes_ready(j, &ready);
         if (status != LS_OK || ready || j->stop_signal || j->orphaned) break;
@@ -233,7 +234,9 @@ static bool await_decision(ls__launcher_job *j)
     ls__nodes_tell_ended(j);
     j->phase = LS__JOB_WAITING;
     j->deadline = -1;
-    while (!ls__nodes_over(j) && !j->orphaned) {
+    for (;;) {
+        ls__nodes_await_first(j);
+        if (ls__nodes_over(j) || j->orphaned) break;
         if (ls__nodes_ready(j, &placed) != LS_OK || placed) break;
         step(j);
     }
@@ -246,9 +249,8 @@ static bool await_decision(ls__launcher_job *j)
 /* Whoever was lost may come back before ranks start again. */
 static bool meet_again(ls__launcher_job *j)
 {
-    bool ready = false;
     if (!j->nodes) return true;
-    if (ls__nodes_ready(j, &ready) == LS_OK && !ready) ls__nodes_call_back(j);
+    ls__nodes_call_back(j);
     ls_status status = meet(j);
     if (status == LS_OK) return !j->stop_signal && !j->orphaned;
     ls__log(LS__LOG_ERROR, "not started again: %s", ls_error_text());

@@ -10,11 +10,12 @@
 #include "base/log.h"
 #include "base/mac.h"
 #include "base/memory.h"
+#include "launch/first_node.h"
 #include "launch/launcher_nodes_parts.h"
 #include "launch/nodes_plan.h"
 
 static const double one_relay = 1.0; /* srun sends a signal to every task: that is one */
-static const double told_after = 10.0;
+static const double told_after = 10.0, other_told_after = 3.0;
 
 bool ls__nodes_decides(const ls__launcher_job *j)
 {
@@ -31,7 +32,7 @@ static bool lets_in(void *user, const struct sockaddr *peer)
 
 /* --- opening --- */
 
-static void own_join(const ls__launcher_job *j, ls__node_join *out)
+void ls__nodes_own_join(const ls__launcher_job *j, ls__node_join *out)
 {
     const ls__launcher_plan *plan = j->plan;
     *out = (ls__node_join) { .node_rank = plan->nodes.node_rank,
@@ -41,19 +42,25 @@ static void own_join(const ls__launcher_job *j, ls__node_join *out)
                              .pid = plan->pid };
     snprintf(out->host, sizeof out->host, "%.255s", plan->host);
     snprintf(out->machine, sizeof out->machine, "%s", plan->nodes.machine);
+    if (!j->nodes->ran || j->nodes->hub) return;
+    out->node_rank = plan->place.launcher; /* the place that it had */
+    snprintf(out->run_id, sizeof out->run_id, "%s", plan->run_id);
 }
 
 static ls_status open_first(ls__launcher_job *j)
 {
     const ls__nodes_plan *nodes = &j->plan->nodes;
+    const ls__first_before *before = nodes->before;
     ls__node_join own;
-    own_join(j, &own);
+    ls__nodes_own_join(j, &own);
     snprintf(own.address, sizeof own.address, "%s", nodes->host);
     j->nodes->remotes = ls__alloc((size_t)nodes->launchers, sizeof *j->nodes->remotes);
     if (!j->nodes->remotes) return LS_ERR_MEMORY;
     LS_TRY(ls__hub_create(&(ls__hub_options) { .launchers = nodes->launchers,
                                                .own = j->plan->size > 0 ? &own : NULL,
                                                .secret = nodes->secret,
+                                               .run_id = j->plan->run_id,
+                                               .before = before ? before->joins : NULL,
                                                .lets_in = lets_in,
                                                .port = nodes->port,
                                                .loopback = nodes->loopback,
@@ -62,6 +69,7 @@ static ls_status open_first(ls__launcher_job *j)
                                                .message = ls__first_message,
                                                .user = j },
                           &j->nodes->hub));
+    ls__first_node_keep(j);
     ls__nodes_tell_line_to_join(j->plan, ls__hub_port(j->nodes->hub));
     if (!nodes->hosts) return LS_OK;
     LS_TRY(ls__agents_create(j->plan, &j->crew, ls__hub_port(j->nodes->hub), &j->nodes->agents));
@@ -77,7 +85,7 @@ static ls_status open_other(ls__launcher_job *j)
                                   .message = ls__other_message,
                                   .pulse = ls__other_pulse,
                                   .user = j };
-    own_join(j, &options.join);
+    ls__nodes_own_join(j, &options.join);
     return ls__spoke_create(&options, &j->nodes->spoke);
 }
 
@@ -88,8 +96,15 @@ ls_status ls__nodes_open(ls__launcher_job *j)
     j->nodes = ls__alloc(1, sizeof *j->nodes);
     if (!j->nodes) return LS_ERR_MEMORY;
     j->nodes->own_port = j->port;
-    j->nodes->told_at = ls__now() + told_after;
+    ls__nodes_wait_told(j);
     return role == LS__NODES_FIRST ? open_first(j) : open_other(j);
+}
+
+void ls__nodes_wait_told(ls__launcher_job *j)
+{
+    if (!j->nodes) return;
+    j->nodes->told_pause = j->plan->nodes.role == LS__NODES_OTHER ? other_told_after : told_after;
+    j->nodes->told_at = ls__now() + j->nodes->told_pause;
 }
 
 void ls__nodes_close(ls__launcher_job *j)
@@ -112,6 +127,7 @@ void ls__nodes_serve(ls__launcher_job *j)
     if (j->nodes->hub) {
         ls__hub_serve(j->nodes->hub);
         ls__first_check_figures(j);
+        ls__first_node_touch(j);
     }
     if (j->nodes->spoke) {
         ls__spoke_serve(j->nodes->spoke);
@@ -128,11 +144,39 @@ double ls__nodes_due(const ls__launcher_job *j)
     return j->phase == LS__JOB_WAITING && look >= 0 && look < at ? look : at;
 }
 
+/* Rarely, and ever more so. */
+static bool is_time_to_tell(ls__nodes_job *n)
+{
+    if (ls__now() < n->told_at) return false;
+    n->told_pause *= 6;
+    n->told_at = ls__now() + n->told_pause;
+    return true;
+}
+
+/* To the one who waits here: for whom, why, for how long, and what to look at. */
+static void tell_unreached(ls__launcher_job *j)
+{
+    const ls__nodes_plan *nodes = &j->plan->nodes;
+    char left[48] = "without limit";
+    ls__spoke_state state = ls__spoke_state_of(j->nodes->spoke);
+    bool joined = state == LS__SPOKE_JOINED;
+    if ((!joined && state != LS__SPOKE_TRYING) || !is_time_to_tell(j->nodes)) return;
+    if (j->deadline >= 0)
+        snprintf(left, sizeof left, "for %.0f s more (--timeout)", j->deadline - ls__now());
+    if (joined)
+        ls__log(LS__LOG_INFO, "the first node (%s) has let this one in; waiting for others, %s",
+                nodes->host, left);
+    else
+        ls__log(LS__LOG_WARN,
+                "waiting for the first node at %s:%d: %s; trying %s. Does its lockstep run still "
+                "run, is this the address and port it has printed, does a firewall close the port?",
+                nodes->host, nodes->port, ls__spoke_why(j->nodes->spoke), left);
+}
+
 static void tell_missing(ls__nodes_job *n)
 {
     char missing[200];
-    if (ls__now() < n->told_at) return;
-    n->told_at = ls__now() + told_after * 6;
+    if (!is_time_to_tell(n)) return;
     ls__hub_missing_text(n->hub, missing, sizeof missing);
     ls__log(LS__LOG_INFO, "%d of %d nodes are here; waiting for node %s", ls__hub_here(n->hub),
             ls__hub_launchers(n->hub), missing);
@@ -144,11 +188,13 @@ ls_status ls__nodes_ready(ls__launcher_job *j, bool *ready)
     *ready = false;
     if (!n->hub) {
         *ready = n->placed;
+        if (!*ready && j->phase == LS__JOB_WAITING) tell_unreached(j);
         if (ls__spoke_state_of(n->spoke) != LS__SPOKE_REFUSED) return LS_OK;
         return ls_fail(LS_ERR_PEER, "the first node (%.200s, port %d) has not let this one in: %s",
                        j->plan->nodes.host, j->plan->nodes.port, ls__spoke_why(n->spoke));
     }
-    if (n->agents) LS_TRY(ls__agents_check(n->agents, n->hub));
+    if (n->agents)
+        LS_TRY(ls__agents_check(n->agents, n->hub, n->started || j->plan->nodes.before != NULL));
     *ready = ls__hub_here(n->hub) == ls__hub_launchers(n->hub);
     if (!*ready) tell_missing(n);
     return LS_OK;
@@ -181,10 +227,38 @@ static void secret_of_ranks(ls__launcher_job *j, ls__node_place *place)
     snprintf(place->secret, sizeof place->secret, "%s", text);
 }
 
+/* A first node that is back goes on counting where it, and those who waited for it, had been. */
+static ls_status count_returns(ls__launcher_job *j)
+{
+    const ls__first_before *before = j->plan->nodes.before;
+    const ls__nodes_job *n = j->nodes;
+    int count = j->restarts;
+    if (before && before->started && !n->started && before->restarts + 1 > count)
+        count = before->restarts + 1;
+    for (int i = 0; i < ls__hub_launchers(n->hub); i++) {
+        const ls__node_join *join = ls__hub_join_of(n->hub, i);
+        if (join->run_id[0] && join->restarts + 1 > count) count = join->restarts + 1;
+    }
+    if (count == j->restarts) return LS_OK;
+    if (count > j->plan->max_restarts)
+        return ls_fail(LS_ERR_PEER,
+                       "the first node is back, and all restarts are used up "
+                       "(--max-restarts %d)",
+                       j->plan->max_restarts);
+    j->restarts = count;
+    ls__log(LS__LOG_INFO, "starting again (%d of %d): the first node is back", count,
+            j->plan->max_restarts);
+    ls__events_write(j, "restart",
+                     json_pack("{s:i,s:f,s:s}", "count", count, "delay", 0.0, "why",
+                               "the first node was lost and is back"));
+    return LS_OK;
+}
+
 static ls_status start_first(ls__launcher_job *j)
 {
     ls__launcher_plan *plan = j->plan;
     ls__nodes_job *n = j->nodes;
+    LS_TRY(count_returns(j));
     ls__node_place common = { .restarts = j->restarts,
                               .max_restarts = plan->max_restarts,
                               .grace_ms = plan->grace < 0 ? -1 : (int)(plan->grace * 1000) };
@@ -205,6 +279,7 @@ static ls_status start_first(ls__launcher_job *j)
     }
     n->ntracebacks = 0;
     n->started = true;
+    ls__first_node_keep(j);
     ls__hub_interface(n->hub, plan->nodes.interface);
     secret_of_ranks(j, &plan->place);
     j->port = plan->place.port;
@@ -215,8 +290,15 @@ ls_status ls__nodes_start(ls__launcher_job *j)
 {
     ls__launcher_plan *plan = j->plan;
     if (j->nodes->hub) return start_first(j);
-    plan->place = *ls__spoke_place(j->nodes->spoke);
-    j->nodes->placed = false;
+    const ls__node_place *place = ls__spoke_place(j->nodes->spoke);
+    if (j->nodes->ran && place->first_rank != plan->place.first_rank)
+        return ls_fail(LS_ERR_PEER,
+                       "the first rank here was %d, and is %d now that the first node is "
+                       "back: start all nodes anew",
+                       plan->place.first_rank, place->first_rank);
+    plan->place = *place;
+    j->nodes->ran = true;
+    j->nodes->placed = j->nodes->lost = j->nodes->rejoins = false;
     ls__spoke_interface(j->nodes->spoke, plan->nodes.interface);
     secret_of_ranks(j, &plan->place);
     /* As it was called here, if by a name: "job-node-0-0.job" says more than a number. */

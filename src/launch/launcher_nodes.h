@@ -21,6 +21,8 @@ ls_status ls__nodes_plan_shown(struct ls__launcher_job *j);
 double ls__nodes_due(const struct ls__launcher_job *j); /* negative = never */
 /* All are there (again), or this one has its place. LS_ERR_PEER: it never will. */
 ls_status ls__nodes_ready(struct ls__launcher_job *j, bool *ready);
+/* A wait begins: when it is told of first. */
+void ls__nodes_wait_told(struct ls__launcher_job *j);
 /* Fixes places: plan->place is right from here on. */
 ls_status ls__nodes_start(struct ls__launcher_job *j);
 /* What is missing, when the time for it is over. */
@@ -63,6 +65,8 @@ int ls__nodes_alive(const struct ls__launcher_job *j);
 void ls__nodes_finish(struct ls__launcher_job *j);
 
 /* --- launcher_nodes_other.c --- */
+/* No rank is left, and the first one is gone: it is waited for, until it is back or the time is over. */
+void ls__nodes_await_first(struct ls__launcher_job *j);
 /* No rank is left here: what now? */
 void ls__nodes_tell_ended(struct ls__launcher_job *j);
 /* The first one has said that it is over, or is gone: j->end. */

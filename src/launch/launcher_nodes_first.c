@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "launch/first_node.h"
 #include "launch/launcher_nodes_parts.h"
 
 static const double quiet_seconds = 1.6; /* a beat is missing: perhaps this one is gone */
@@ -290,6 +291,9 @@ void ls__nodes_finish(ls__launcher_job *j)
     ls__nodes_job *n = j->nodes;
     ls__node_frame frame;
     if (!n || !n->hub) return;
+    /* Killed here, and restarts are left: the others wait, for the job's end was not its own. */
+    if (j->orphaned && j->restarts < j->plan->max_restarts && !j->stop_signal) return;
+    ls__first_node_forget(j);
     if (n->started) {
         ls__node_end_frame(LS__NODE_FINISH, &j->end, j->end_host, 0, &frame);
         ls__hub_broadcast(n->hub, &frame);

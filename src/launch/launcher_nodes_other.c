@@ -142,19 +142,78 @@ void ls__other_message(void *user, const ls__node_frame *frame)
     }
 }
 
-/* The first one is gone, or wants no more of this one. */
+/* --- the first one is gone --- */
+
+static void give_up(ls__launcher_job *j, const char *why)
+{
+    size_t used = strlen(j->end.said);
+    snprintf(j->end.said + used, sizeof j->end.said - used, "; %.600s", why);
+    j->nodes->over = true;
+}
+
+/* Who was killed or cut off comes back when restarts were asked for. */
+static bool is_waited_for(const ls__launcher_job *j, ls__spoke_state state)
+{
+    return state == LS__SPOKE_LOST && j->restarts < j->plan->max_restarts && !j->stop_signal &&
+           !j->orphaned;
+}
+
+static void tell_lost(const ls__launcher_job *j)
+{
+    const ls__nodes_plan *nodes = &j->plan->nodes;
+    char limit[64] = "";
+    if (nodes->timeout >= 0)
+        snprintf(limit, sizeof limit, ", up to %g s (--timeout),", nodes->timeout);
+    if (j->nodes->lost)
+        ls__log(LS__LOG_ERROR,
+                "%s; the ranks here are ended. Waiting%s at %s:%d for it to come back: the same "
+                "command line there takes the run up again",
+                j->end.said, limit, nodes->host, nodes->port);
+    else
+        ls__log(LS__LOG_ERROR, "%s; the ranks here are ended", j->end.said);
+}
+
 void ls__other_check(ls__launcher_job *j)
 {
     ls__nodes_job *n = j->nodes;
     ls__spoke_state state = ls__spoke_state_of(n->spoke);
     const char *host = j->plan->place.host[0] ? j->plan->place.host : j->plan->nodes.host;
-    bool ran = j->plan->place.launchers > 0;
-    if (n->over || !ran || (state != LS__SPOKE_LOST && state != LS__SPOKE_REFUSED)) return;
-    n->over = j->failed = true;
+    if (n->over || n->lost || !n->ran || (state != LS__SPOKE_LOST && state != LS__SPOKE_REFUSED))
+        return;
+    n->lost = is_waited_for(j, state);
+    n->over = !n->lost;
+    j->failed = true;
     j->end = (ls__end) { .kind = LS__END_STATUS, .rank = -1, .status = LS_ERR_PEER };
     snprintf(j->end.said, sizeof j->end.said, "the first node (host %.255s) was lost: %.1000s",
              host, ls__spoke_why(n->spoke));
     snprintf(j->end_host, sizeof j->end_host, "%s", host);
-    ls__log(LS__LOG_ERROR, "%s; the ranks here are ended", j->end.said);
+    tell_lost(j);
     if (j->phase != LS__JOB_WAITING && j->phase != LS__JOB_KILLED) ls__job_end_ranks(j);
+}
+
+void ls__nodes_await_first(ls__launcher_job *j)
+{
+    ls__nodes_job *n = j->nodes;
+    ls__node_join join;
+    char why[700];
+    double limit = j->plan->nodes.timeout;
+    if (!n->lost) return;
+    if (!n->rejoins) {
+        ls__nodes_own_join(j, &join);
+        ls__spoke_again(n->spoke, &join);
+        n->rejoins = true;
+        j->deadline = limit < 0 ? -1 : ls__now() + limit;
+        ls__nodes_wait_told(j);
+    }
+    if (ls__spoke_state_of(n->spoke) == LS__SPOKE_REFUSED) {
+        snprintf(why, sizeof why, "it has not let this one in again: %.600s",
+                 ls__spoke_why(n->spoke));
+        give_up(j, why);
+    } else if (j->stop_signal) {
+        give_up(j, "a signal ended the wait for it");
+    } else if (j->deadline >= 0 && ls__now() >= j->deadline) {
+        snprintf(why, sizeof why, "it did not come back within %g s (--timeout): %.500s", limit,
+                 ls__spoke_why(n->spoke));
+        give_up(j, why);
+    }
 }

@@ -21,6 +21,7 @@ typedef struct ls__remote {
 struct ls__nodes_job {
     int own_port; /* for MASTER_PORT, if rank 0 is here */
     char secret_of_ranks[LS__NODE_NAME_MAX + 1];
+    double told_at, told_pause; /* who is waited for */
 
     /* the first */
     ls__hub *hub;
@@ -32,15 +33,17 @@ struct ls__nodes_job {
         double at;
     } tracebacks[LS__TRACEBACKS_MAX];
     int ntracebacks;
+    double touch_at;       /* first_node.c */
     double relayed_at[65]; /* by signal */
-    double told_at;        /* who is waited for */
     int64_t looked_ns;     /* somebody looked at the run: the file's time */
     double looked_until, figures_at;
 
     /* another */
     ls__spoke *spoke;
-    bool placed; /* and not started yet */
-    bool over;   /* j->end is the job's */
+    bool ran;           /* ranks: plan->place is the job's */
+    bool placed;        /* and not started yet */
+    bool over;          /* j->end is the job's */
+    bool lost, rejoins; /* the first one is gone, and may come back; it is looked for */
     int64_t dropped;
 };
 
@@ -56,6 +59,8 @@ double ls__first_figures_due(const ls__nodes_job *n);
 void ls__first_take_figures(ls__launcher_job *j, int launcher, const ls__node_frame *frame);
 void ls__first_free_figures(ls__nodes_job *n);
 void ls__other_tell_figures(ls__launcher_job *j);
+/* What a launcher brings when it joins. */
+void ls__nodes_own_join(const ls__launcher_job *j, ls__node_join *out);
 /* After the spoke was served. */
 void ls__other_check(ls__launcher_job *j);
 

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "launch/first_node.h"
 #include "launch/launch_state.h"
 #include "launch/launcher.h"
 #include "record/record.h"
@@ -55,7 +56,9 @@ int ls__launcher_run(ls__launcher_plan *plan)
     /* The first of several machines keeps the run. */
     bool other = plan->nodes.role == LS__NODES_OTHER;
     if (other) plan->name[0] = '\0';
-    ls_status status = other || (plan->no_logs && !plan->named) ? LS_OK : make_run(plan, &lock);
+    bool kept = !other && (!plan->no_logs || plan->named);
+    if (kept) ls__first_node_find(plan);
+    ls_status status = kept ? make_run(plan, &lock) : LS_OK;
     if (status == LS_OK && !plan->run_id[0])
         snprintf(plan->run_id, sizeof plan->run_id, "%s", plan->name[0] ? plan->name : "lockstep");
     if (status == LS_OK) status = make_folder(folder);

@@ -123,7 +123,7 @@ void ls__node_join_frame(const ls__node_join *join, ls__node_frame *out)
         .type = LS__NODE_JOIN,
         .numbers = { join->node_rank, join->size, join->port, join->restarts, join->pid },
         .texts = { ls__node_text_of(join->host), ls__node_text_of(join->machine),
-                   ls__node_text_of(join->address) },
+                   ls__node_text_of(join->address), ls__node_text_of(join->run_id) },
     };
 }
 
@@ -137,6 +137,7 @@ ls_status ls__node_join_read(const ls__node_frame *frame, ls__node_join *out)
     ls__node_text_copy(frame->texts[0], out->host, sizeof out->host);
     ls__node_text_copy(frame->texts[1], out->machine, sizeof out->machine);
     ls__node_text_copy(frame->texts[2], out->address, sizeof out->address);
+    ls__node_text_copy(frame->texts[3], out->run_id, sizeof out->run_id);
     return LS_OK;
 }
 

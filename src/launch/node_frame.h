@@ -25,11 +25,11 @@ enum {
 
 /* X(name, numbers, texts, longest of each text) */
 #define LS__NODE_FRAME_MAP(X)                                                                      \
-    X(HELLO, 1, 1, { 16 })           /* protocol; nonce */                                         \
-    X(CHALLENGE, 1, 2, { 16, 32 })   /* whether a secret is wanted; nonce, code */                 \
-    X(ANSWER, 0, 1, { 32 })          /* code */                                                    \
-    X(JOIN, 5, 3, { 255, 255, 255 }) /* ls__node_join */                                           \
-    X(REFUSED, 1, 1, { 2047 })       /* whether to try again; why */                               \
+    X(HELLO, 1, 1, { 16 })                /* protocol; nonce */                                    \
+    X(CHALLENGE, 1, 2, { 16, 32 })        /* whether a secret is wanted; nonce, code */            \
+    X(ANSWER, 0, 1, { 32 })               /* code */                                               \
+    X(JOIN, 5, 4, { 255, 255, 255, 255 }) /* ls__node_join */                                      \
+    X(REFUSED, 1, 1, { 2047 })            /* whether to try again; why */                          \
     X(PLACE, 12, 6, { 255, 255, 255, 255, 255, 255 }) /* ls__node_place */                         \
     X(PING, 4, 0, { 0 }) /* time here; age of the last sign of life, ms; step; trip, ns */         \
     X(PONG, 2, 0, { 0 }) /* the ping's time; the first node's */                                   \
@@ -86,6 +86,8 @@ typedef struct ls__node_join {
     char host[LS__NODE_NAME_MAX + 1];    /* its name for people */
     char machine[LS__NODE_NAME_MAX + 1]; /* launchers of one machine say the same; "" = alone */
     char address[LS__NODE_NAME_MAX + 1]; /* MASTER_ADDR if it is the first; "" = as it is seen */
+    char run_id[LS__NODE_NAME_MAX +
+                1]; /* of the job that it ran ranks of, start .restarts; "" = new */
 } ls__node_join;
 
 /* What it becomes. */

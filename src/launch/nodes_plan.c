@@ -15,6 +15,7 @@
 #include "base/mac.h"
 #include "base/memory.h"
 #include "launch/agents.h"
+#include "launch/first_node.h"
 
 enum { TORCHRUN_PORT = 29500 };
 
@@ -41,7 +42,7 @@ static ls_status make_secret(ls__nodes_plan *nodes)
     if (nodes->secret[0]) return LS_OK;
     LS_TRY(ls__secret_make(text));
     snprintf(nodes->secret, sizeof nodes->secret, "%s", text);
-    nodes->made = true;
+    nodes->made = nodes->own_secret = true;
     return LS_OK;
 }
 
@@ -200,6 +201,9 @@ ls_status ls__nodes_plan_make(const ls__launcher_flags *flags, const ls__options
 
 void ls__nodes_plan_free(ls__launcher_plan *plan)
 {
+    if (plan->nodes.before) ls__first_before_free(plan->nodes.before);
+    ls__free(plan->nodes.before);
+    plan->nodes.before = NULL;
     ls__hosts *hosts = (ls__hosts *)(uintptr_t)plan->nodes.hosts;
     if (!hosts) return;
     ls__hosts_free(hosts);

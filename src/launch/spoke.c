@@ -67,7 +67,7 @@ void ls__spoke_destroy(ls__spoke *s)
 
 static void try_later(ls__spoke *s, const char *why)
 {
-    snprintf(s->why, sizeof s->why, "%s", why);
+    if (why != s->why) snprintf(s->why, sizeof s->why, "%s", why);
     ls__node_link_close(&s->link);
     s->connected = false;
     s->state = LS__SPOKE_TRYING;
@@ -120,6 +120,14 @@ static void begin_try(ls__spoke *s)
                              .numbers = { LS__NODE_PROTOCOL },
                              .texts = { { (const char *)s->nonce, sizeof s->nonce } } };
     ls__node_link_send(&s->link, &hello);
+}
+
+void ls__spoke_again(ls__spoke *s, const ls__node_join *join)
+{
+    s->options.join = *join;
+    s->trip_ns = -1; /* its clock may be another one */
+    s->pause = first_pause;
+    try_later(s, s->why);
 }
 
 static void refused(ls__spoke *s, const char *why)
@@ -217,6 +225,8 @@ static void lose(ls__spoke *s, const char *why)
     if (s->state == LS__SPOKE_PLACED) {
         snprintf(s->why, sizeof s->why, "%s", why);
         s->state = LS__SPOKE_LOST;
+        ls__node_link_close(&s->link);
+        s->connected = false;
     } else if (s->state != LS__SPOKE_REFUSED) {
         try_later(s, why);
     }

@@ -28,6 +28,8 @@ typedef struct ls__spoke_options {
 
 ls_status ls__spoke_create(const ls__spoke_options *options, ls__spoke **out);
 void ls__spoke_destroy(ls__spoke *spoke);
+/* After the first node was lost: begins anew, with what is said when it joins. */
+void ls__spoke_again(ls__spoke *spoke, const ls__node_join *join);
 int ls__spoke_fd(const ls__spoke *spoke);
 void ls__spoke_serve(ls__spoke *spoke);
 double ls__spoke_due(const ls__spoke *spoke);
