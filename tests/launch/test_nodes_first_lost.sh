@@ -16,7 +16,7 @@ END
 LAST=1
 export LAST NODES_MARK=$mark
 
-survivors() { grep -l -a -z -x "NODES_MARK=$mark" /proc/[0-9]*/environ 2>/dev/null | grep -v "/$$/"; }
+survivors() { env -u NODES_MARK grep -l -a -z -x "NODES_MARK=$mark" /proc/[0-9]*/environ 2>/dev/null; }
 tree() { for p in $(pgrep -P "$1"); do tree "$p"; done; echo "$1"; }
 appears() {
     for _ in $(seq 400); do [ -e "$1" ] && return; sleep 0.02; done
@@ -35,7 +35,8 @@ ended() { # PID CODE NAME
 }
 first() { "$lockstep" run --nnodes 2 --nproc-per-node 2 "$@" sh rank.sh >out0 2>err0 & p0=$!; }
 other() { "$lockstep" run "$@" sh rank.sh >out1 2>err1 & p1=$!; }
-lose_first() { kill -KILL $(tree $p0); wait $p0 2>/dev/null; }
+lose() { kill -KILL $(tree "$1") 2>/dev/null; } # some may be gone before their turn
+lose_first() { lose $p0; wait $p0 2>/dev/null; }
 begin() { case=$1; rm -rf went-* runs out? err?; }
 
 begin "a secret that the first node made"
@@ -119,13 +120,12 @@ END
 chmod +x agent.sh
 "$lockstep" run --hosts nowhere1*1,nowhere2*2 --agent ./agent.sh --master-addr 127.0.0.1 --max-restarts 2 --tee 3 sh rank.sh >out0 2>err0 & p0=$!
 appears went-0-0; appears went-0-2
-lost=$(pgrep -f -- "--node-rank 0 --nproc-per-node 1" | head -1)
-p=$lost
-kill -KILL $(tree $p)
+for p in $(tree $p0); do ! tr "\0" " " <"/proc/$p/cmdline" 2>/dev/null | grep -q -e "run .*--node-rank 0 " || lost=$p; done
+lose "$lost"
 ended $p0 0 0
 has out "rank 0 of 3 node 0 restart 1"
 has err "node 0 (host"
 
 for _ in $(seq 100); do [ -z "$(survivors)" ] && break; sleep 0.02; done
-[ -z "$(survivors)" ] || { for f in $(survivors); do tr "\0" " " <${f%environ}cmdline; grep PPid ${f%environ}status; done; fail "processes are left: $(survivors)"; }
+[ -z "$(survivors)" ] || fail "processes are left: $(survivors)"
 exit $bad
