@@ -15,7 +15,7 @@ END
 
 survivors() { grep -l -a -z -x "NODES_MARK=$mark" /proc/[0-9]*/environ 2>/dev/null | wc -l; }
 
-# nodes CODE0 CODE1 WORDS...: two launchers with these words; DO happens 0.5 s after the first rank ran. pids in $p0, $p1.
+# nodes CODE0 CODE1 WORDS...: two launchers with these words; DO happens when all three ranks wrote a line to went. pids in $p0, $p1.
 nodes() {
     want="$1 $2"
     shift 2
@@ -26,8 +26,7 @@ nodes() {
     NODES_MARK=$mark "$lockstep" run --nnodes 2 --node-rank 1 --master-addr 127.0.0.1 --master-port $port --nproc-per-node 1 "$@" >out1 2>err1 &
     p1=$!
     if [ -n "${DO:-}" ]; then
-        for _ in $(seq 200); do [ -e went ] && break; sleep 0.02; done
-        sleep 0.1
+        for _ in $(seq 400); do [ "$(cat went 2>/dev/null | wc -l)" -eq 3 ] && break; sleep 0.02; done
         eval "$DO"
     fi
     wait $p0; c0=$?
@@ -48,26 +47,26 @@ lacks out0 "no secret"
 logs=$(ls -d runs/*/logs | tail -1)
 has "$logs/rank-2.log" "rank 2 local 0/1"
 
-export ACT='touch went; [ $RANK = 2 ] && exit 7; sleep 30'
+export ACT='[ $RANK = 2 ] && exit 7; sleep 30'
 nodes 7 7 --events ev --report rep sh rank.sh
 has err0 "rank 2 (host $host, process"
 has err0 "exited with code 7"
 has rep '"rank": 2'
 has ev '"event":"failure"'
 has ev '"node":1'
-ACT='touch went; [ $RANK = 0 ] && kill -SEGV $$; sleep 30'
+ACT='[ $RANK = 0 ] && kill -SEGV $$; sleep 30'
 nodes 139 139 sh rank.sh
 has err1 "rank 0 (host $host, process"
-ACT='touch went; [ $RANK = 2 ] && [ $TORCHELASTIC_RESTART_COUNT -lt 2 ] && exit 3; [ $TORCHELASTIC_RESTART_COUNT = 2 ] || sleep 30'
+ACT='[ $RANK = 2 ] && [ $TORCHELASTIC_RESTART_COUNT -lt 2 ] && exit 3; [ $TORCHELASTIC_RESTART_COUNT = 2 ] || sleep 30'
 nodes 0 0 --max-restarts 3 sh rank.sh
 has err0 "starting again"
 has err1 "starting again (2 of 3)"
 
-ACT='touch went; trap "exit 0" TERM; while :; do sleep 0.05; done'
+ACT='trap "exit 0" TERM; echo >>went; while :; do sleep 0.05; done'
 DO='kill -TERM $p1'
 nodes 0 0 sh rank.sh
 has err0 "SIGTERM was passed on to every rank"
-ACT='touch went; while :; do sleep 0.05; done'
+ACT='echo >>went; while :; do sleep 0.05; done'
 DO='kill -INT $p0'
 nodes 130 130 sh rank.sh
 DO='kill -KILL $p1' # its guardian: everything there ends
