@@ -56,6 +56,9 @@ struct ls__link {
      * LS_ERR_PEER, where the engine can tell them. Only destroy may follow. */
     void (*abort)(ls__link *link);
     void (*destroy)(ls__link *link);
+    /* optional: where messages move only inside calls. Moves them, and gives the CPU to others the
+     * more, the more often (polls, from 1) the caller has looked in vain. */
+    void (*progress)(ls__link *link, int64_t polls);
 };
 
 /* A key-value store that all ranks share, for the rendezvous; each opening needs keys of its own (a

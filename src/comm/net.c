@@ -1,14 +1,17 @@
 /* Communicators over several machines: made and taken apart.
  *
  * Everything a call needs is allocated here, on all nodes or on none. */
-#include "comm/net_internal.h"
+#include "comm/net_pipeline.h"
 
 #include <string.h>
 
 #include "base/check.h"
 #include "base/memory.h"
 
-enum { TIMEOUT_MS = 300000, STAGE_ARENAS = 4 };
+enum {
+    TIMEOUT_MS = 300000,
+    CHUNK_MOST = 4 << 20, /* bytes of a chunk that needs no memory but for what comes */
+};
 
 /* Lists each node's ranks by local rank. */
 static ls_status list_ranks(ls__net *net, const ls__comm_nodes_options *o)
@@ -96,6 +99,17 @@ static ls_status build_cuts(ls__net *net, int size)
     return status;
 }
 
+static ls_status allocate_pipeline(ls__net *net, int size)
+{
+    ls__net_pipeline_rooms(net, &net->sums_nbytes, &net->partials_nbytes);
+    net->sums = ls__alloc(LS__PIPELINE_SLOTS, net->sums_nbytes);
+    net->partials = ls__alloc(LS__PIPELINE_SLOTS, net->partials_nbytes);
+    if ((!net->sums && net->sums_nbytes > 0) || !net->partials) return LS_ERR_MEMORY;
+    for (int i = 0; i < LS__PIPELINE_SLOTS * LS__BATCHES; i++)
+        LS_TRY(ls__batch_reserve(&net->batches[i], 2 * size));
+    return LS_OK;
+}
+
 /* What is private to a rank. */
 static ls_status allocate_private(ls__net *net, int size)
 {
@@ -106,14 +120,12 @@ static ls_status allocate_private(ls__net *net, int size)
     net->theirs = ls__alloc(n, sizeof *net->theirs);
     net->nbytes = ls__alloc(n, sizeof *net->nbytes);
     net->operands = ls__alloc(all, sizeof *net->operands);
-    net->sums = ls__alloc(all, net->stage_nbytes);
-    net->partials = ls__alloc(all, net->stage_nbytes);
-    if (!net->out || !net->in || !net->rests || !net->theirs || !net->nbytes || !net->operands ||
-        !net->sums || !net->partials)
+    if (!net->out || !net->in || !net->rests || !net->theirs || !net->nbytes || !net->operands)
         return LS_ERR_MEMORY;
     LS_TRY(ls__net_make_room(net, all * net->gather_nbytes));
     LS_TRY(ls__net_reserve(net, 4 * (size + net->n)));
-    return build_cuts(net, size);
+    LS_TRY(build_cuts(net, size));
+    return allocate_pipeline(net, size);
 }
 
 static ls_status allocate_shared(ls__net *net, ls_status status)
@@ -129,6 +141,14 @@ static ls_status allocate_shared(ls__net *net, ls_status status)
     return ls__comm_reserve(local, sizeof(ls__verdict), 0, &call, LS_OK, &net->verdicts);
 }
 
+/* Where every node has one rank, chunks lie in the caller's memory, and are larger for it. */
+static size_t plan_slot(const ls__net *net, size_t size)
+{
+    size_t arena = net->local->arena, n = (size_t)net->n, slot = 2 * arena;
+    if (n == size) slot = n * (arena < CHUNK_MOST / n ? arena : CHUNK_MOST / n);
+    return ls__round_up(slot < 64 * size ? 64 * size : slot, 64);
+}
+
 /* The node's own communicator and the memory that goes with it; then all nodes know each other. */
 static ls_status connect_nodes(ls__net *net, ls__shm *shm, const ls__comm_nodes_options *o)
 {
@@ -141,8 +161,8 @@ static ls_status connect_nodes(ls__net *net, ls__shm *shm, const ls__comm_nodes_
                                    .arena = o->arena };
     LS_TRY(ls__comm_shm_create(shm, &local, &net->local));
     size_t size = (size_t)o->size;
-    net->stage_nbytes = ls__round_up(STAGE_ARENAS * net->local->arena, 64);
-    if (net->stage_nbytes < 64 * size) net->stage_nbytes = 64 * size;
+    net->slot_nbytes = plan_slot(net, size);
+    net->stage_nbytes = LS__PIPELINE_SLOTS * net->slot_nbytes;
     net->gather_nbytes = net->stage_nbytes < LS__GATHER_MAX ? net->stage_nbytes : LS__GATHER_MAX;
     net->shared_nbytes = size * net->gather_nbytes;
     if (net->shared_nbytes < net->stage_nbytes) net->shared_nbytes = net->stage_nbytes;
@@ -228,11 +248,10 @@ void ls__net_destroy(ls__net *net)
     free_cut(&net->merged);
     free_cut(&net->single);
     for (int m = 0; net->rests && m < net->n; m++) ls__free(net->rests[m]);
-    void *arrays[] = {
-        net->places, net->first,     net->ranks,   net->counterparts, net->served,
-        net->out,    net->in,        net->brought, net->rests,        net->theirs,
-        net->nbytes, net->transfers, net->sums,    net->partials,     net->operands
-    };
+    for (int i = 0; i < LS__PIPELINE_SLOTS * LS__BATCHES; i++) ls__free(net->batches[i].each);
+    void *arrays[] = { net->places, net->first,    net->ranks,   net->counterparts, net->served,
+                       net->out,    net->in,       net->brought, net->rests,        net->theirs,
+                       net->nbytes, net->now.each, net->sums,    net->partials,     net->operands };
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) ls__free(arrays[i]);
     ls__free(net);
 }

@@ -9,7 +9,9 @@ enum {
     LS__FRAME = 1024,      /* bytes of every first message of a meeting */
     LS__GATHER_MAX = 2048, /* bytes of a rank that pass through a meeting */
     LS__VERDICT_TEXT = 2048,
-    LS__RANKS_MAX = 4096, /* what a call's description has room for */
+    LS__RANKS_MAX = 4096,   /* what a call's description has room for */
+    LS__PIPELINE_SLOTS = 6, /* chunks of a long collective under way */
+    LS__BATCHES = 4,        /* kinds of messages of a chunk */
 };
 
 /* The first message of a meeting, from the first rank of a node to that of another. */
@@ -40,6 +42,12 @@ typedef struct ls__pure {
 /* Finds them, at most nsources, in order. nodes: (nsources) of each source; leaves increase. */
 int ls__tree_pure(const int *leaves, const int *nodes, int nsources, ls__pure *out);
 
+/* Messages that are waited for together. */
+typedef struct ls__batch {
+    ls__transfer *each; /* (capacity) */
+    int n, capacity;
+} ls__batch;
+
 struct ls__net {
     ls_comm *whole, *local;
     ls__link *link;
@@ -54,6 +62,7 @@ struct ls__net {
      * get, and the verdict. */
     ls__allocation stages, shared, verdicts;
     size_t stage_nbytes, shared_nbytes, gather_nbytes;
+    size_t slot_nbytes; /* of a chunk of a long collective; stages and shared have six of them */
 
     /* The first rank's: for every node the frame and what followed it. */
     ls__meeting_frame *out, *in; /* (1), (n) */
@@ -63,8 +72,8 @@ struct ls__net {
     const unsigned char **theirs; /* (n) what the nodes brought in the meeting in hand */
     size_t *nbytes;               /* (n) */
 
-    ls__transfer *transfers; /* (capacity) on their way */
-    int ntransfers, capacity;
+    ls__batch now;                                       /* on their way */
+    ls__batch batches[LS__PIPELINE_SLOTS * LS__BATCHES]; /* of chunks */
 
     uint64_t meetings; /* the first rank has begun: calls of one node alone do not count */
 
@@ -76,8 +85,9 @@ struct ls__net {
         ls__tree **trees; /* (npures) of this node's; NULL: another node's */
         ls__tree *last;   /* over this node's ranks and the others' partial sums */
     } merged, single;
-    unsigned char *sums, *partials; /* of this node for others; of others for this rank */
-    const void **operands;          /* (size) */
+    unsigned char *sums, *partials;      /* of this node for others; of others for this rank */
+    size_t sums_nbytes, partials_nbytes; /* of one chunk */
+    const void **operands;               /* (size) */
 };
 
 /* The communicator in whose memory things of this one lie. */
@@ -123,6 +133,8 @@ ls_status ls__net_agree(ls__net *net, const ls__call *call, ls_status status);
 
 /* The ranks of this node have come so far. */
 ls_status ls__net_step(ls__net *net);
+/* They have made so many steps; messages move meanwhile. */
+ls_status ls__net_await_step(ls__net *net, uint64_t progress);
 
 /* Messages: started, and all of them waited for. The text of a failure names the peer. */
 ls_status ls__net_reserve(ls__net *net, int ntransfers); /* room for so many at once */
@@ -132,6 +144,13 @@ ls_status ls__net_wait(ls__net *net);
 ls_status ls__net_wait_one(ls__net *net, int index); /* it stays in its place */
 /* With the engine's text, which does not name the peer. */
 ls_status ls__net_wait_until(ls__net *net, int index, const ls__patience *patience);
+/* The same for messages of a batch of the caller's, who resets n when all have been waited for. */
+ls_status ls__batch_reserve(ls__batch *batch, int ntransfers);
+ls_status ls__batch_send(ls__net *net, ls__batch *batch, ls__channel channel, int to,
+                         const void *data, size_t nbytes);
+ls_status ls__batch_recv(ls__net *net, ls__batch *batch, ls__channel channel, int from, void *data,
+                         size_t nbytes);
+ls_status ls__batch_wait(ls__net *net, ls__batch *batch);
 /* Breaks the communicator and ends all messages, unless status is LS_OK. */
 ls_status ls__net_failed(ls__net *net, ls_status status);
 /* Until now + timeout + grace: a node that names the odd rank by itself shall have the time to. */

@@ -93,8 +93,8 @@ static ls_status report_silent(ls__net *net)
     if (!each) return LS_ERR_MEMORY;
     ls__activity_own(net->local, &own);
     set_node(net, each, net->me, &own);
-    for (int i = 0; i < net->ntransfers; i++) {
-        ls__transfer *t = &net->transfers[i];
+    for (int i = 0; i < net->now.n; i++) {
+        ls__transfer *t = &net->now.each[i];
         if (t->sends || t->channel != LS__CHANNEL_FRAME) continue;
         bool there = ls__net_wait_until(net, i, &none) == LS_OK;
         set_node(net, each, ls__place(net, t->peer)->node, there ? &own : &silent);
@@ -131,8 +131,8 @@ static ls_status report_mismatch(ls__net *net)
 static ls_status await_frames(ls__net *net)
 {
     ls__patience patience = ls__net_patience(net);
-    for (int i = 0; i < net->ntransfers; i++) {
-        ls__transfer *t = &net->transfers[i];
+    for (int i = 0; i < net->now.n; i++) {
+        ls__transfer *t = &net->now.each[i];
         if (t->sends) continue;
         ls_status status = ls__net_wait_until(net, i, &patience);
         if (status == LS_ERR_TIMEOUT) return report_silent(net);

@@ -2,6 +2,7 @@
 #include "helper_link.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -142,10 +143,19 @@ static void destroy(ls__link *link)
     free(link);
 }
 
+/* Some ranks' engines move bytes only inside calls, as far as their rank can tell. */
+static void look_busy(ls__link *link, int64_t polls)
+{
+    (void)link;
+    if (polls > 10) sched_yield();
+}
+
 ls__link *office_link(exchange_office *office, int rank)
 {
     office_end *end = calloc(1, sizeof *end);
-    end->link = (ls__link) { start, wait_for, abort_all, destroy };
+    end->link =
+        (ls__link) { .start = start, .wait = wait_for, .abort = abort_all, .destroy = destroy };
+    if (rank % 2) end->link.progress = look_busy;
     end->office = office;
     end->rank = rank;
     return &end->link;

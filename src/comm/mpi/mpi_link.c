@@ -142,6 +142,13 @@ static void pause_after(int64_t polls)
     nanosleep(&nap, NULL);
 }
 
+static void link_progress(ls__link *link, int64_t polls)
+{
+    int there;
+    (void)MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, of(link)->comm, &there, MPI_STATUS_IGNORE);
+    pause_after(polls);
+}
+
 static ls_status link_wait(ls__link *link, ls__transfer *t, const ls__patience *patience)
 {
     message *m = t->engine;
@@ -249,7 +256,7 @@ static ls_status link_open(const ls__link_options *options, ls__link **out)
         return failed(code, "communicator");
     }
     MPI_Comm_set_errhandler(link->comm, MPI_ERRORS_RETURN);
-    link->base = (ls__link) { link_start, link_wait, link_abort, link_destroy };
+    link->base = (ls__link) { link_start, link_wait, link_abort, link_destroy, link_progress };
     state.links++;
     *out = &link->base;
     return LS_OK;
