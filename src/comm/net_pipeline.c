@@ -24,9 +24,8 @@
 #include "base/check.h"
 
 enum {
-    AHEAD = 2,         /* chunks whose receives are begun before their round */
-    PIECE_MIN = 32768, /* bytes of a node's part of a chunk: below, overlap does not pay */
-    CHUNKS = 4,        /* that many make an overlap */
+    AHEAD = 2,  /* chunks whose receives are begun before their round */
+    CHUNKS = 4, /* that many make an overlap; and a chunk is at least that part of a slot */
 };
 
 enum { SUMS_IN, SUMS_OUT, SPREAD_IN, SPREAD_OUT };
@@ -426,7 +425,8 @@ static int64_t plan_chunk(const ls__net *net, const ls__call *call, size_t eleme
                       ? (size_t)net->whole->size
                       : 1;
     size_t all = (size_t)call->count * element * rows;
-    size_t least = (size_t)net->n * PIECE_MIN, nbytes = all / CHUNKS;
+    size_t least = net->slot_nbytes / CHUNKS, nbytes = all / CHUNKS;
+    if (least < 64 * rows) least = 64 * rows;
     if (nbytes < least) nbytes = least;
     if (nbytes > net->slot_nbytes) nbytes = net->slot_nbytes;
     return (int64_t)(nbytes / rows / 64 * 64 / element);
