@@ -59,6 +59,9 @@ struct ls__link {
     /* optional: where messages move only inside calls. Moves them, and gives the CPU to others the
      * more, the more often (polls, from 1) the caller has looked in vain. */
     void (*progress)(ls__link *link, int64_t polls);
+    /* Messages of at most so many bytes gain when they are started before their receives; 0: never.
+     * The same on all ranks. */
+    size_t eager;
 };
 
 /* A key-value store that all ranks share, for the rendezvous; each opening needs keys of its own (a

@@ -143,7 +143,7 @@ static ls_status allocate_shared(ls__net *net, ls_status status)
     return ls__comm_reserve(local, sizeof(ls__verdict), 0, &call, LS_OK, &net->verdicts);
 }
 
-/* Bytes of a chunk at most. Messages of less than half a megabyte cost more by themselves than their
+/* Bytes of a chunk at most. Messages of less than a megabyte cost more by themselves than their
  * overlap gains: over Gloo, 16 MiB take 44 ms in pieces of 256 KiB and 16 in pieces of 2 MiB. Where
  * every node has one rank, a chunk needs memory only for what comes. */
 static size_t plan_slot(const ls__net *net, size_t size)

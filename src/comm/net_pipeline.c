@@ -15,8 +15,11 @@
  * is taken again in round r+6, when all are known to have left round r+4.
  *
  * On a node with one rank nothing is staged or fetched: messages go from the caller's memory and
- * come to it. There, receives are begun before the call's meeting: an engine with a rendezvous then
- * moves data at once. Nobody sends before the meeting has shown that all call the same. */
+ * come to it. A receive must not meet a message of another call, which may have another size; so
+ * only one side goes ahead of the call's meeting, which shows that all call the same. With an
+ * engine that has a rendezvous (Gloo) receives do, so that data moves at once later; with one that
+ * sends short messages eagerly (MPI) those do, and the meeting and the first exchange take one
+ * latency together. */
 #include "comm/net_pipeline.h"
 
 #include <string.h>
@@ -25,7 +28,7 @@
 
 enum {
     AHEAD = 2,  /* chunks whose receives are begun before their round */
-    CHUNKS = 4, /* that many make an overlap; and a chunk is at least that part of a slot */
+    CHUNKS = 2, /* that many make an overlap; and a chunk is at least that part of a slot */
 };
 
 enum { SUMS_IN, SUMS_OUT, SPREAD_IN, SPREAD_OUT };
@@ -399,8 +402,8 @@ static ls_status run_round(ls__net_pipeline *p, int64_t r, uint64_t base)
         LS_TRY(expect_shared(p, r));
     }
     if (!p->alone) LS_TRY(ls__net_await_step(p->net, base + (uint64_t)r));
-    int64_t sent = p->alone ? r : r - 1; /* nobody else stages */
-    if (within(p, sent)) LS_TRY(send(p, sent));
+    int64_t next = p->alone ? r : r - 1; /* nobody else stages */
+    if (within(p, next) && next >= p->sent) LS_TRY(send(p, next));
     if (within(p, r - 4)) fetch(p, r - 4);
     if (within(p, r - 2)) LS_TRY(combine(p, r - 2));
     if (within(p, r - 3)) LS_TRY(settle(p, r - 3));
@@ -438,6 +441,13 @@ static bool overlap(const void *a, size_t na, const void *b, size_t nb)
     return x < y + nb && y < x + na;
 }
 
+/* Of the messages of the first chunk that are sent first. */
+static size_t longest_message(const ls__net_pipeline *p)
+{
+    size_t nbytes = chunk_nbytes(p, 0), n = (size_t)p->net->n;
+    return p->call->op == LS__OP_ALL_REDUCE ? ls__round_up((nbytes + n - 1) / n, 64) : nbytes;
+}
+
 ls_status ls__net_pipeline_begin(ls__net *net, const ls__call *call, ls__net_pipeline *p)
 {
     *p = (ls__net_pipeline) { .net = net, .call = call, .element = ls_dtype_size(call->type) };
@@ -450,7 +460,10 @@ ls_status ls__net_pipeline_begin(ls__net *net, const ls__call *call, ls__net_pip
     if (call->op == LS__OP_ALL_REDUCE) p->early = !overlap(call->in, nbytes, call->out, nbytes);
     if (call->op == LS__OP_REDUCE_SCATTER)
         p->early = !overlap(call->in, size * nbytes, call->out, nbytes);
-    return expect_until(p, 1 + AHEAD);
+    if (net->link->eager == 0) return expect_until(p, 1 + AHEAD);
+    if (!p->alone || p->nchunks > 1 || longest_message(p) > net->link->eager) return LS_OK;
+    p->sent = 1;
+    return send(p, 0);
 }
 
 /* Bytes of the largest part that a rank of a node may have in a chunk of a sum. */

@@ -13,6 +13,7 @@ typedef struct ls__net_pipeline {
     int64_t chunk, nchunks; /* elements of `count` in a chunk */
     bool alone;             /* this node's only rank */
     bool early;             /* results may come before all contributions are gone */
+    int64_t sent;           /* chunks that were sent before the meeting */
     int64_t expected;       /* chunks whose receives are begun */
 } ls__net_pipeline;
 

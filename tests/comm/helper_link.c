@@ -156,6 +156,7 @@ ls__link *office_link(exchange_office *office, int rank)
     end->link =
         (ls__link) { .start = start, .wait = wait_for, .abort = abort_all, .destroy = destroy };
     if (rank % 2) end->link.progress = look_busy;
+    if (office->size % 2 == 0) end->link.eager = 8192;
     end->office = office;
     end->rank = rank;
     return &end->link;

@@ -24,6 +24,7 @@
 
 enum {
     PIECE = 32 << 20, /* bytes of a message that go as one of MPI's */
+    EAGER = 1 << 20, /* what MPIs send at once, or at least announce */
     SPINS = 2000,     /* polls before the CPU is given to others */
     YIELDS = 2000,    /* of those before it sleeps in between */
     LOOK_EVERY = 64,  /* polls between looks at the clock and at the caller's end */
@@ -256,7 +257,8 @@ static ls_status link_open(const ls__link_options *options, ls__link **out)
         return failed(code, "communicator");
     }
     MPI_Comm_set_errhandler(link->comm, MPI_ERRORS_RETURN);
-    link->base = (ls__link) { link_start, link_wait, link_abort, link_destroy, link_progress };
+    link->base =
+        (ls__link) { link_start, link_wait, link_abort, link_destroy, link_progress, EAGER };
     state.links++;
     *out = &link->base;
     return LS_OK;
