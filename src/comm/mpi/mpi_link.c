@@ -24,7 +24,7 @@
 
 enum {
     PIECE = 32 << 20, /* bytes of a message that go as one of MPI's */
-    EAGER = 1 << 20, /* what MPIs send at once, or at least announce */
+    EAGER = 1 << 20,  /* what MPIs send at once, or at least announce */
     SPINS = 2000,     /* polls before the CPU is given to others */
     YIELDS = 2000,    /* of those before it sleeps in between */
     LOOK_EVERY = 64,  /* polls between looks at the clock and at the caller's end */
