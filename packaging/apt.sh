@@ -7,8 +7,8 @@ LS_BUILD_PACKAGES="gcc g++ libc6-dev cmake ninja-build pkg-config libdnnl-dev li
 LS_ENGINE_PACKAGES="libgloo-dev libopenmpi-dev openmpi-bin"
 LS_DATA_PACKAGES="dataset-fashion-mnist bible-kjv"
 LS_TEST_PACKAGES="libcmocka-dev libc6-dbg clang libomp-dev libclang-rt-14-dev python3-numpy python3-torch git procps"
-# For ./check --long: other launchers, and pip.
-LS_PEER_PACKAGES="openmpi-bin mpich python3-venv"
+# For ./check --long: other launchers (SLURM does nothing without a configuration; its test has its own), and pip.
+LS_PEER_PACKAGES="openmpi-bin mpich slurmctld slurmd slurm-client munge python3-venv"
 
 # ls_install PACKAGE...: nothing to do when all are there; sudo when not root.
 ls_install() {
