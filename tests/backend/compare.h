@@ -39,6 +39,9 @@ const ls__backend *compare_backend(int threads);
  * lanes; a simulated GPU, with a sanitizer above all, would take minutes over them. */
 size_t compare_batches(size_t n);
 bool compare_on_cpu(void);
+/* Every combination of what is tested: false under the address sanitizer, where each value of each
+ * choice comes once and not with every other (LS_LONG=1: true there too). */
+bool compare_in_full(void);
 /* Bytes of a run's tensors, wherever the backend keeps them. */
 size_t compare_memory(const ls__executable *e);
 /* Builds, runs, checks sentinels behind arena and gradients. */

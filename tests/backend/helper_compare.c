@@ -41,6 +41,15 @@ bool compare_on_cpu(void)
     return strcmp(compare_backend(1)->name, "cpu") == 0;
 }
 
+bool compare_in_full(void)
+{
+#ifdef __SANITIZE_ADDRESS__
+    return getenv("LS_LONG") != NULL;
+#else
+    return true;
+#endif
+}
+
 size_t compare_memory(const ls__executable *e)
 {
     const ls__backend *backend = compare_backend(1);

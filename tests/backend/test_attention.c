@@ -71,6 +71,7 @@ static void test_widths(void **state)
     for (size_t w = 0; w < sizeof widths / sizeof *widths; w++)
         for (int full = 0; full < 2; full++)
             for (size_t h = 0; h < HEADS; h++) {
+                if (!compare_in_full() && (w + h + (size_t)full) % 2) continue;
                 attention_case c = { .options = { heads[h][0], heads[h][1], full, 0 },
                                      .width = widths[w] };
                 check(&c, 3, 19);
@@ -95,19 +96,20 @@ static void test_lengths(void **state)
     static const int64_t lengths[] = { 1, 2, 15, 16, 17, 63, 64, 65, 79, 81, 128, 150, 197 };
     for (size_t t = 0; t < sizeof lengths / sizeof *lengths; t++)
         for (int full = 0; full < 2; full++) {
+            if (!compare_in_full() && lengths[t] < 63 && ((int)t + full) % 2) continue;
             attention_case c = { .options = { .heads = 2, .kv_heads = 1, .full = full },
                                  .width = 7 };
             check(&c, t % 2 ? 3 : 1, lengths[t]);
         }
 }
 
-/* Many samples: several tiles, several lanes. */
+/* Many samples: several tiles, several lanes. A GPU's block has one sample, however many there are. */
 static void test_batches(void **state)
 {
     (void)state;
     attention_case c = { .options = { .heads = 4, .kv_heads = 2 }, .width = 18, .rotary = true };
-    check(&c, 67, 21);
-    check(&c, 130, 3);
+    check(&c, compare_on_cpu() ? 67 : 5, 21);
+    check(&c, compare_on_cpu() ? 130 : 7, 3);
 }
 
 /* --- memory --- */
@@ -224,6 +226,7 @@ static void test_rotary(void **state)
     static const int64_t widths[] = { 2, 6, 32, 34, 64 };
     for (size_t w = 0; w < sizeof widths / sizeof *widths; w++)
         for (size_t h = 0; h < HEADS; h++) {
+            if (!compare_in_full() && w % 2 != h % 2) continue;
             attention_case c = { .options = { .heads = heads[h][0], .kv_heads = heads[h][1] },
                                  .width = widths[w],
                                  .rotary = true,

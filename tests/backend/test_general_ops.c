@@ -98,16 +98,18 @@ static void test_a_parameter(void **state)
     static const int64_t shapes[][3] = { { 2, 5, 3 }, { 1, 1, 1 }, { 3, 1, 37 } };
     FOR_BATCHES(b)
     for (size_t s = 0; s < 3; s++)
-        for (int variant = 0; variant < 256; variant++)
-            if (batches[b] < 60 || s == 0 || variant % 5 == 0)
-                check_on(with_param, variant, false, batches[b], 3, shapes[s]);
+        for (int variant = 0; variant < 256; variant++) {
+            if (batches[b] > 60 && s > 0 && variant % 5 != 0) continue;
+            if (!compare_in_full() && ((size_t)variant + b + s) % 3 != 0) continue;
+            check_on(with_param, variant, false, batches[b], 3, shapes[s]);
+        }
 }
 
 static void test_a_blocked_layout(void **state)
 {
     (void)state;
     FOR_BATCHES(b)
-    for (int variant = 0; variant < 256; variant += 3)
+    for (int variant = (int)b; variant < 256; variant += compare_in_full() ? 3 : 7)
         check_on(with_param, variant, true, batches[b], 3, (const int64_t[]) { 3, 4, 5 });
 }
 
