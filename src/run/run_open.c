@@ -5,8 +5,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "run/micro_batches.h"
@@ -176,6 +178,23 @@ static ls_status open_and_share(ls_run *run)
     return status;
 }
 
+/* Every rank writes its part of a checkpoint. Better said before training than at its first save. */
+static ls_status check_folder(const ls_run *run)
+{
+    char host[256] = "?";
+    if (ls__path_exists(run->folder.checkpoints)) return LS_OK;
+    gethostname(host, sizeof host - 1);
+    if (run->settings.options.save_every.steps != LS_NONE)
+        return ls_fail(LS_ERR_CONFIG,
+                       "on host %s there is no folder %s, which rank 0 has made: all machines save "
+                       "to one folder, so start lockstep in one that they share, or name one "
+                       "(--runs-dir FOLDER), or do without (--save-every none)",
+                       host, run->folder.checkpoints);
+    ls__log(LS__LOG_WARN, "rank %d (host %s) does not see %s: nothing can be saved", run->rank,
+            host, run->folder.checkpoints);
+    return LS_OK;
+}
+
 /* --- the rules of a resume --- */
 
 static ls_status check_length(const ls_run *run)
@@ -268,7 +287,8 @@ ls_status ls__run_open(ls_run *run)
 {
     LS_TRY(open_and_share(run));
     if (run->rank == 0) ls__world_set_folder(run->world, run->folder.path);
-    ls_status status = run->resumed ? check_resume(run) : LS_OK;
+    ls_status status = check_folder(run);
+    if (status == LS_OK && run->resumed) status = check_resume(run);
     if (status == LS_OK) status = choose_micro_batches(run);
     return ls__share_failure(run->comm, status, NULL, NULL);
 }

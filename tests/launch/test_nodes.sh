@@ -77,6 +77,25 @@ nodes 137 69 sh rank.sh
 has err1 "the first node (host $host)"
 DO=
 
+# a training whose machines do not share the folder of its runs: said before it trains, by whose it is
+mkdir own
+write_table own/table.csv
+cp own/table.csv .
+begin_training() { # NODE
+    "$lockstep" run --nnodes 2 --node-rank $1 --master-addr 127.0.0.1 --master-port $((port + 1)) --nproc-per-node 1 --log-dir none \
+        "$lockstep" train table --data table.csv --target y --batch-size 8 --threads-per-device 1 --max-epochs 1 --name apart
+}
+begin_training 0 >out 2>err &
+p0=$!
+(cd own && begin_training 1) >out1 2>err1
+c1=$?
+wait $p0
+c0=$?
+[ "$c0 $c1" = "2 2" ] || fail "a training without one folder: exit codes $c0 $c1 (expected 2 2)"
+has err "on host $host there is no folder runs/apart/checkpoints, which rank 0 has made"
+lacks err "epoch 1"
+port=$((port + 1))
+
 # the line that the first one prints; a wrong secret; too late
 unset LOCKSTEP_SECRET
 ACT=:
