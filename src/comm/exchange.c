@@ -118,7 +118,8 @@ static ls_status allocate_local(ls__exchange *x)
     x->leaves = ls__alloc((size_t)capacity, sizeof *x->leaves);
     x->sources = ls__alloc((size_t)capacity, sizeof *x->sources);
     x->factors = ls__alloc((size_t)capacity, sizeof *x->factors);
-    if (!x->leaves || !x->sources || !x->factors) return LS_ERR_MEMORY;
+    x->waits_ms = ls__alloc((size_t)size, sizeof *x->waits_ms);
+    if (!x->leaves || !x->sources || !x->factors || !x->waits_ms) return LS_ERR_MEMORY;
     LS_TRY(ls__tree_create(capacity, &x->tree));
     return ls__plan_create(o, x->comm->rank, size, &x->plan);
 }
@@ -227,6 +228,7 @@ void ls__exchange_destroy(ls__exchange *x)
     ls__free(x->leaves);
     ls__free(x->sources);
     ls__free(x->factors);
+    ls__free(x->waits_ms);
     ls__free(x);
 }
 

@@ -110,7 +110,10 @@ typedef struct ls__agreement {
     double weight;     /* sum of the leaves' weights, in leaf order */
     double norm2; /* with norms: sum over blocks, in order, of the squares of the summed gradient
                      (fp64); else 0 */
-    int nrecords; /* names in the order of first leaf that has them; sums in leaf order */
+    const float
+        *waits_ms; /* (size) how long each rank waited for the others in the agreement before
+                              this one: who holds them up does not wait. Borrowed */
+    int nrecords;  /* names in the order of first leaf that has them; sums in leaf order */
     ls__record records[LS__RECORDS_MAX];
 } ls__agreement;
 

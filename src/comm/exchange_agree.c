@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "comm/work.h"
 
 /* Joins a note into the agreement. False: more names than it holds. */
@@ -27,6 +28,16 @@ static bool join(ls__agreement *out, const ls__note *note)
     return true;
 }
 
+/* Until all have said what they have to. */
+static ls_status meet(ls__exchange *x, const ls__call *call)
+{
+    int64_t began = ls__now_ns();
+    ls_status status =
+        x->net ? ls__far_boards(x, call) : ls__comm_gather_inlined(x->comm, call, "", 0);
+    x->waited_ms = (float)((double)(ls__now_ns() - began) * 1e-6);
+    return status;
+}
+
 /* Leaves of all ranks in order, then the ranks' own notes. */
 static ls_status read_boards(ls__exchange *x, ls__agreement *out)
 {
@@ -35,10 +46,12 @@ static ls_status read_boards(ls__exchange *x, ls__agreement *out)
     out->word = out->word_max = 0;
     out->weight = out->norm2 = 0;
     out->nrecords = 0;
+    out->waits_ms = x->waits_ms;
     for (int r = 0; r < size; r++) {
         const ls__board *board = ls__exchange_board(x, r);
         out->word |= board->word;
         if (board->word2 > out->word_max) out->word_max = board->word2;
+        x->waits_ms[r] = board->waited_ms;
         ls__plan_leaves(x->options.micro_batches, r, size, &begin, &end);
         for (int i = 0; i < end - begin; i++) fits = join(out, &board->notes[i]) && fits;
     }
@@ -101,12 +114,13 @@ ls_status ls__exchange_agree(ls__exchange *x, uint64_t word, uint64_t word2, ls_
     ls__board *board = ls__exchange_near_board(x, x->me);
     board->word = word;
     board->word2 = word2;
+    board->waited_ms = x->waited_ms;
     board->nsources = x->nown;
     memcpy(board->sources, x->own, (size_t)x->nown * sizeof *x->own);
     ls__call call = { .op = LS__OP_AGREE,
                       .count = x->options.count,
                       .site = __builtin_return_address(0) };
-    LS_TRY(x->net ? ls__far_boards(x, &call) : ls__comm_gather_inlined(comm, &call, "", 0));
+    LS_TRY(meet(x, &call));
     LS_TRY(read_boards(x, out));
     if (!x->net)
         ls__exchange_collect_sources(x);

@@ -11,6 +11,7 @@
 typedef struct packed {
     uint64_t word, word2;
     int32_t nsources, nnotes;
+    float waited_ms;
 } packed;
 
 /* Notes of rank r's board: its leaves', and its own. */
@@ -35,7 +36,7 @@ static unsigned char *put(unsigned char *to, const void *data, size_t nbytes)
 static unsigned char *pack(const ls__exchange *x, int r, unsigned char *to)
 {
     const ls__board *board = ls__exchange_board(x, r);
-    packed head = { board->word, board->word2, board->nsources, nnotes_of(x, r) };
+    packed head = { board->word, board->word2, board->nsources, nnotes_of(x, r), board->waited_ms };
     to = put(to, &head, sizeof head);
     to = put(to, board->sources, (size_t)board->nsources * sizeof *board->sources);
     for (int i = 0; i < head.nnotes; i++)
@@ -73,6 +74,7 @@ static bool unpack(const ls__exchange *x, int r, reader *from)
         return false;
     board->word = head.word;
     board->word2 = head.word2;
+    board->waited_ms = head.waited_ms;
     board->nsources = head.nsources;
     bool fits = take(from, board->sources, (size_t)head.nsources * sizeof *board->sources);
     for (int i = 0; i < head.nnotes && fits; i++) fits = take_note(from, &board->notes[i]);

@@ -57,6 +57,7 @@ typedef struct ls__note {
 
 typedef struct ls__board {
     uint64_t word, word2;
+    float waited_ms; /* in the meeting of the step before */
     int nsources;
     ls__source sources[LS__SOURCES_MAX];
     ls__note notes[]; /* one per leaf of the rank, then the rank's own */
@@ -97,6 +98,8 @@ struct ls__exchange {
     float *factors;        /* (capacity) */
     const float *sum;      /* (count) where the owned ranges of the sum lie; NULL = not summed */
     float scale;           /* of the commit in hand */
+    float waited_ms;       /* in the last meeting */
+    float *waits_ms;       /* (size) of every rank, in the one before */
     const ls__range *rounding; /* ranges that are being rounded */
     ls__source *merging;       /* the pair in hand */
 };

@@ -197,6 +197,16 @@ static void begin_running(ls_run *run)
     ls__stopwatch_start(&run->watch);
 }
 
+/* Ranks that differ by what they have to do, or share a CPU, are no news. */
+static ls_status watch_stragglers(ls_run *run)
+{
+    const ls__nodes *nodes = ls__world_nodes(run->world);
+    bool alike = run->micro_batches % run->size == 0 && !ls__world_crowded(run->world);
+    if (run->rank != 0 || run->size == 1 || !alike) return LS_OK;
+    return ls__stragglers_make(&run->stragglers, run->size,
+                               nodes && nodes->count > 1 ? nodes->node_of : NULL);
+}
+
 void ls__run_begin(ls_run *run)
 {
     if (!run->space) {
@@ -206,6 +216,7 @@ void ls__run_begin(ls_run *run)
     }
     ls_status status = run->status;
     if (status == LS_OK) status = set_judges(run);
+    if (status == LS_OK) status = watch_stragglers(run);
     if (status != LS_OK) ls__run_fail(run, status);
     /* In front of it every rank has written the first values it wanted; what is loaded outranks
      * them. Behind the second one, everybody's part of the parameters is there. */

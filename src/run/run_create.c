@@ -58,6 +58,7 @@ void ls__run_free(ls_run *run)
     for (int i = 0; i < run->nkept; i++) ls__free(run->kept[i].name);
     ls__free(run->kept);
     ls__free(run->watch.step_ms);
+    ls__stragglers_free(&run->stragglers);
     json_decref(run->resumed);
     if (run->rank == 0 && run->folder.path[0]) ls__run_folder_close(&run->folder);
     ls__free(run);

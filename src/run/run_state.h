@@ -15,6 +15,7 @@
 #include "run/run_internal.h"
 #include "run/settings.h"
 #include "run/share.h"
+#include "run/stragglers.h"
 #include "run/sums.h"
 #include "world/world_internal.h"
 
@@ -156,6 +157,7 @@ struct ls_run {
     ls__record_log *record; /* rank 0 */
     double started, last_heartbeat, last_position, last_progress;
     ls__stopwatch watch;
+    ls__stragglers stragglers;
     ls__spent spent;
     bool profiled; /* profile.json is of this start */
     bool loaded;   /* the space holds what a checkpoint or the model gave */

@@ -2,10 +2,12 @@
  * here, from the agreement alone. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "run/run_state.h"
 #include "run/space_state.h"
 
@@ -153,6 +155,24 @@ static bool agree(ls_run *run, ls__agreement *a)
     return true;
 }
 
+/* What a person with a slow machine would not find out otherwise. */
+static void tell_stragglers(ls_run *run, const ls__agreement *a)
+{
+    char who[64];
+    ls__straggler s;
+    if (!ls__stragglers_step(&run->stragglers, a->waits_ms, run->watch.recent * 1e3, &s)) return;
+    if (s.rank < 0)
+        snprintf(who, sizeof who, "node %d", s.node);
+    else if (run->stragglers.node_of)
+        snprintf(who, sizeof who, "rank %d on node %d", s.rank, s.node);
+    else
+        snprintf(who, sizeof who, "rank %d", s.rank);
+    ls__log(LS__LOG_WARN,
+            "%s is slow: in %d of the last %d steps the others waited for it, %.0f of %.0f ms; is "
+            "its CPU busy, throttled or bound too narrowly?",
+            who, s.steps, s.of, s.held_ms, run->watch.recent * 1e3);
+}
+
 void ls_space_step(ls_space *space)
 {
     ls_run *run = space ? space->run : NULL;
@@ -176,6 +196,7 @@ void ls_space_step(ls_space *space)
         return;
     }
     commit(run, &a);
+    tell_stragglers(run, &a);
     advance(run, a.word);
     if (space->by_hand && ls__space_wait(space)) ls__space_copy_out(space);
     ls__stopwatch_step(&run->watch, run->step_samples);

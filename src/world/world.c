@@ -111,6 +111,11 @@ double ls__world_started(const ls_world *world)
     return world->launch.started;
 }
 
+bool ls__world_crowded(const ls_world *world)
+{
+    return world->launch.crowded;
+}
+
 const char *ls__world_root(const ls_world *world)
 {
     return world->nodes && world->nodes->count > 1 && world->address[0] ? world->address : NULL;

@@ -30,6 +30,8 @@ const char *ls__world_argv(const ls_world *world,
 /* The name or address at which rank 0's machine is reached; NULL: all ranks are on one machine, or it
  * was not told. */
 const char *ls__world_root(const ls_world *world);
+/* More threads than CPUs on this machine. */
+bool ls__world_crowded(const ls_world *world);
 double ls__world_started(const ls_world *world); /* ls__now() scale: when the job was started, exec
                                                     of the supervisor included */
 int ls__world_restarts(const ls_world *world);   /* how often the supervisor restarted the job */

@@ -6,6 +6,7 @@
 #include "helper_ranks.h"
 #include "testing.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "comm/exchange.h"
 
@@ -256,8 +257,7 @@ static void run_variant(const variant *v)
         j.parallel = n % 2 ? parallel_backwards : NULL;
         run_ranks(sizes[n], &(ranks_options) { .arena = 512 }, train, &j);
     }
-    if (v->micro_batches % 3 == 1)
-        run_ranks_on_nodes(&(ranks_options) { .arena = 512 }, train, &j);
+    if (v->micro_batches % 3 == 1) run_ranks_on_nodes(&(ranks_options) { .arena = 512 }, train, &j);
 }
 
 static void run_leaves(bool absent, bool factors, bool norms, bool whole)
@@ -410,6 +410,41 @@ static void test_many_records(void **state)
     run_ranks(2, NULL, many_records, NULL);
 }
 
+/* Rank 1 comes late: the others wait for it, and all know. On a busy machine perhaps not at once. */
+static void who_waits(test_rank *t)
+{
+    const ls__segment one = { 0, 10, 0, true };
+    ls__exchange_options o = {
+        .segments = &one, .nsegments = 1, .count = 10, .micro_batches = 1, .update = no_update
+    };
+    ls__agreement a;
+    ls__exchange *x;
+    bool seen = false;
+    RANK_OK(t, ls__exchange_create(t->comm, &o, &x));
+    for (int step = 0; step < 50 && !seen; step++) {
+        RANK_OK(t, ls__exchange_wait(x));
+        int begin, end;
+        ls__exchange_leaves(x, &begin, &end);
+        if (begin < end) ls__exchange_leaf_done(x, false, 1);
+        if (t->rank == 1) ls__sleep_ms(20);
+        RANK_OK(t, ls__exchange_agree(x, 0, 0, &a));
+        for (int r = 0; r < t->size; r++) RANK_CHECK(t, step > 0 || a.waits_ms[r] == 0);
+        seen = step > 0 && a.waits_ms[1] < 5;
+        for (int r = 0; r < t->size; r++) seen = seen && (r == 1 || a.waits_ms[r] > 10);
+        ls__exchange_commit(x, 1, true);
+    }
+    RANK_CHECK(t, seen);
+    RANK_OK(t, ls__exchange_wait(x));
+    ls__exchange_destroy(x);
+}
+
+static void test_who_waits(void **state)
+{
+    (void)state;
+    run_ranks(3, NULL, who_waits, NULL);
+    run_ranks(4, &(ranks_options) { .nodes = (const int[]) { 2, 2, 0 } }, who_waits, NULL);
+}
+
 /* Rank 1 agrees and never commits. */
 static void no_commit(test_rank *t)
 {
@@ -487,6 +522,7 @@ int main(void)
         cmocka_unit_test(test_other_model),    cmocka_unit_test(test_wrong_options),
         cmocka_unit_test(test_many_records),   cmocka_unit_test(test_no_commit),
         cmocka_unit_test(test_many_leaves),    cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_who_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

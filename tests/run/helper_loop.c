@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "world/world_internal.h"
@@ -97,6 +98,7 @@ static void compute(loop_rank *r, ls_run *run, ls_space *space, const ls_batch *
     double weight = step == o->zero_weight_at ? 0 : (double)b->count;
     double loss = gradients(ls_space_values(space), b, grad);
     if (step == o->nan_at) loss = NAN;
+    if (o->slow_ms && ls_world_rank(r->world) == 1) ls__sleep_ms(o->slow_ms);
     ls_space_add(space, o->grads_argument ? own : NULL, weight);
     if (o->two_adds) ls_space_add(space, NULL, weight);
     ls_run_log(run, "loss", loss, weight);

@@ -19,6 +19,7 @@ typedef struct loop_options {
     int64_t zero_weight_at;       /* this step's weights are 0; 0 = none */
     int64_t leave_at;             /* break before this step is computed; 0 = never */
     int64_t leave_behind;         /* break behind this step; 0 = never */
+    int slow_ms;                  /* rank 1 sleeps so long in each micro-batch */
     long fail_allocation;         /* the n-th from the run's creation on; 0 = none */
     bool no_space, no_step, two_adds, skip_micro_batch; /* mistakes */
 } loop_options;

@@ -2,6 +2,8 @@
 #include "helper_loop.h"
 
 #include <math.h>
+#include <sched.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -454,6 +456,31 @@ static void early_stop_is_remembered_over_a_resume(void **state)
     assert_int_equal(out.result.steps, 20);
 }
 
+/* What is printed goes into a file meanwhile. */
+static void a_slow_rank_is_named(void **state)
+{
+    (void)state;
+    loop_options o = usual();
+    cpu_set_t cpus;
+    o.run.max_steps = 55;
+    o.slow_ms = 10;
+    if (sched_getaffinity(0, sizeof cpus, &cpus) != 0 || CPU_COUNT(&cpus) < 2) skip();
+    FILE *printed = tmpfile();
+    int own = dup(2);
+    char text[4096];
+    dup2(fileno(printed), 2);
+    ls__log_set_level(LS__LOG_WARN);
+    loop_run_ok(2, &o);
+    ls__log_set_level(LS__LOG_ERROR);
+    dup2(own, 2);
+    close(own);
+    rewind(printed);
+    text[fread(text, 1, sizeof text - 1, printed)] = '\0';
+    fclose(printed);
+    assert_non_null(strstr(text, "warning: rank 1 is slow: in "));
+    assert_null(strstr(text, "rank 0 is slow"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -476,6 +503,7 @@ int main(void)
         cmocka_unit_test(memory_runs_out),
         cmocka_unit_test(the_monitored_metric_makes_the_best_checkpoint),
         cmocka_unit_test(early_stop_is_remembered_over_a_resume),
+        cmocka_unit_test(a_slow_rank_is_named),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
