@@ -158,7 +158,7 @@ static void test_many_parameters(void **state)
     compare_options o = {
         .step = deep, .user = &m, .fields = colour_fields, .nfields = 2, .ignored = 4
     };
-    for (o.batch = 1; o.batch < 6; o.batch += 4) compare_with_reference(&o);
+    for (o.batch = compare_in_full() ? 1 : 5; o.batch < 6; o.batch += 4) compare_with_reference(&o);
 }
 
 static void test_bad_label(void **state)
