@@ -10,7 +10,7 @@ peer lightning_fabric.py
 # What the variables for ranks that see one GPU each (--isolate-devices) do, without GPUs.
 export LT_DEVICES=1 PL_TRAINER_DEVICES=1 LT_NUM_NODES=2 PL_TRAINER_NUM_NODES=2
 for program in lightning_trainer.py lightning_fabric.py; do
-    PYTHON_EXEC=$python run 0 --nproc-per-node 2 "$peers/$program"
+    run 0 --nproc-per-node 2 env LOCAL_RANK=0 "$python" "$peers/$program"
     has out "peer: trained on 2"
 done
 unset LT_DEVICES PL_TRAINER_DEVICES LT_NUM_NODES PL_TRAINER_NUM_NODES

@@ -58,8 +58,10 @@ shm_before=$(shared)
 # one VICTIM SIGNAL MOMENT
 one() {
     victim=$1 signal=$2 moment=$3
+    hang=60s # only a stopped rank is a hang: on a busy machine the rest may say nothing for a second
+    case $victim-$signal in rank?-STOP) hang=1s ;; esac
     rm -f pid-* before-* running-* saving-* exiting-* checkpoint-* port
-    RUN_MATRIX_MARK=$mark "$lockstep" run --nproc-per-node 2 --log-dir none --grace-period 500ms --hang-timeout 1s python3 -S -u program.py >out 2>err &
+    RUN_MATRIX_MARK=$mark "$lockstep" run --nproc-per-node 2 --log-dir none --grace-period 500ms --hang-timeout $hang python3 -S -u program.py >out 2>err &
     guardian=$!
     for _ in $(seq 500); do
         [ -e "$moment-0" ] && [ -e "$moment-1" ] && break
