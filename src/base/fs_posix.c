@@ -74,28 +74,11 @@ static int posix_symlink(void *user, const char *target, const char *path)
     return symlink(target, path);
 }
 
-const ls__fs ls__fs_posix = {
-    .open = posix_open,
-    .pwrite = posix_pwrite,
-    .truncate = posix_truncate,
-    .sync = posix_sync,
-    .close = posix_close,
-    .rename = posix_rename,
-    .unlink = posix_unlink,
-    .mkdir = posix_mkdir,
-    .rmdir = posix_rmdir,
-    .symlink = posix_symlink,
-};
+/* All that they have in common: all but sync. */
+#define POSIX_CALLS                                                                                \
+    .open = posix_open, .pwrite = posix_pwrite, .truncate = posix_truncate, .close = posix_close,  \
+    .rename = posix_rename, .unlink = posix_unlink, .mkdir = posix_mkdir, .rmdir = posix_rmdir,    \
+    .symlink = posix_symlink
 
-const ls__fs ls__fs_unsynced = {
-    .open = posix_open,
-    .pwrite = posix_pwrite,
-    .truncate = posix_truncate,
-    .sync = no_sync,
-    .close = posix_close,
-    .rename = posix_rename,
-    .unlink = posix_unlink,
-    .mkdir = posix_mkdir,
-    .rmdir = posix_rmdir,
-    .symlink = posix_symlink,
-};
+const ls__fs ls__fs_posix = { POSIX_CALLS, .sync = posix_sync };
+const ls__fs ls__fs_unsynced = { POSIX_CALLS, .sync = no_sync };

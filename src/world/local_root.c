@@ -42,17 +42,11 @@ static void write_report(ls__local_root *root)
                           .checkpoint = job->checkpoint,
                           .seconds = ls__now() - root->launch.started };
     if (job->end.host[0]) report.step = job->end.step_told;
-    char where[LS_PATH_MAX] = "", in_folder[LS_PATH_MAX];
+    char where[LS_PATH_MAX], in_folder[LS_PATH_MAX];
     const char *paths[2] = { root->launch.report, "" };
     if (job->folder[0] && ls__path_join(in_folder, job->folder, "report.json") == LS_OK)
         paths[1] = in_folder;
-    for (int i = 0; i < 2; i++) {
-        if (!paths[i][0]) continue;
-        if (ls__report_write(&report, paths[i]) != LS_OK)
-            ls__log(LS__LOG_WARN, "the report could not be written: %s", ls_error_text());
-        else if (!where[0])
-            snprintf(where, sizeof where, "%s", paths[i]);
-    }
+    ls__report_write_both(&report, paths, where);
     if (report.end.kind != LS__END_FINISHED) ls__report_print(&report, where);
 }
 

@@ -86,6 +86,9 @@ json_t *ls__report_json(const ls__report *report);
 /* To path, atomically where path is (or will be) a plain file in a folder we may write to, else in
  * place (/dev/termination-log). */
 ls_status ls__report_write(const ls__report *report, const char *path);
+/* To each of two paths that is not ""; a failure is logged. where: the first one written, or "". */
+void ls__report_write_both(const ls__report *report, const char *const paths[2],
+                           char where[LS_PATH_MAX]);
 /* Checked when the job begins: LS_ERR_CONFIG when path could not be written. */
 ls_status ls__report_check_path(const char *path);
 /* Text and hint to stderr, by the log; where: the report's path or "". */

@@ -82,6 +82,19 @@ ls_status ls__report_write(const ls__report *report, const char *path)
     return status;
 }
 
+void ls__report_write_both(const ls__report *report, const char *const paths[2],
+                           char where[LS_PATH_MAX])
+{
+    where[0] = '\0';
+    for (int i = 0; i < 2; i++) {
+        if (!paths[i][0]) continue;
+        if (ls__report_write(report, paths[i]) != LS_OK)
+            ls__log(LS__LOG_WARN, "the report could not be written: %s", ls_error_text());
+        else if (!where[0])
+            snprintf(where, LS_PATH_MAX, "%s", paths[i]);
+    }
+}
+
 void ls__report_print(const ls__report *report, const char *where)
 {
     char text[LS__REPORT_TEXT], hint[512];

@@ -281,18 +281,11 @@ static bool may_restart(const supervisor *s, const ls__end *before, int64_t step
 
 static void write_report(const supervisor *s, const ls__report *report, char where[LS_PATH_MAX])
 {
-    where[0] = '\0';
     const char *paths[2] = { s->launch->report, "" };
     char in_folder[LS_PATH_MAX];
     if (s->job.folder[0] && ls__path_join(in_folder, s->job.folder, "report.json") == LS_OK)
         paths[1] = in_folder;
-    for (int i = 0; i < 2; i++) {
-        if (!paths[i][0]) continue;
-        if (ls__report_write(report, paths[i]) != LS_OK)
-            ls__log(LS__LOG_WARN, "the report could not be written: %s", ls_error_text());
-        else if (!where[0])
-            snprintf(where, LS_PATH_MAX, "%s", paths[i]);
-    }
+    ls__report_write_both(report, paths, where);
 }
 
 /* The report goes to its files, to stderr, and with --json a failure's to stdout. */

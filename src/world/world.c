@@ -305,18 +305,12 @@ ls_status ls_world_once(ls_world *world, ls_status (*work)(void *user), void *us
 void ls__world_report(ls_world *world, const ls__end *end, bool print)
 {
     pthread_mutex_lock(&world->lock);
-    char in_folder[LS_PATH_MAX], where[LS_PATH_MAX] = "";
+    char in_folder[LS_PATH_MAX], where[LS_PATH_MAX];
     const char *paths[2];
     report_paths(world, in_folder, paths);
     ls__report report = report_of(world);
     report.end = *end;
-    for (int i = 0; i < 2; i++) {
-        if (!paths[i][0]) continue;
-        if (ls__report_write(&report, paths[i]) != LS_OK)
-            ls__log(LS__LOG_WARN, "the report could not be written: %s", ls_error_text());
-        else if (!where[0])
-            snprintf(where, sizeof where, "%s", paths[i]);
-    }
+    ls__report_write_both(&report, paths, where);
     if (print) ls__report_print(&report, where);
     int code = ls__report_exit_code(end);
     if (world->launch.json && code != 0 && end->kind != LS__END_STOPPED) ls__report_show(&report);
