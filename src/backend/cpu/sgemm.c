@@ -5,21 +5,13 @@
  * a (height x depth) in the second. A panel is packed just before its first use; meanwhile the one
  * after it is on its way from memory, a few lines with every block of c.
  *
- * Packing is what such products lose most by (up to a fifth of a gradient of weights whose operands
- * are in no cache): a is taken as it lies, but where it lies transposed and many panels would
- * gather its columns anew; then it is packed along with the first panel, a group of columns after
- * the other, and the next group asked for meanwhile.
- *
  * Workload: 64 to 4,096 rows or columns, of which one is the rows of a micro-batch or tile. */
 #include "backend/cpu/sgemm.h"
 
 enum {
     PANEL = SGEMM_VECTORS * 16,
     LINE = 64,
-    DEPTH = 128,    /* half of the first-level cache: what is asked for has room beside the panel */
-    LARGE_K = 1024, /* from here on, fewer passes over c are worth more */
-    LARGE_DEPTH = 192,
-    PACKED_COLUMNS = 512,
+    DEPTH = 192,
     A_FLOATS = 96 << 10, /* of a part: 384 KB */
     B_FLOATS = 128 << 10 /* of the panels that one part after the other meets */
 };
@@ -43,8 +35,7 @@ bool ls__sgemm_plan(sgemm *s)
     if (!__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq") ||
         !__builtin_cpu_supports("avx512bw"))
         return false;
-    s->depth = part_of(s->k, s->k < LARGE_K ? DEPTH : LARGE_DEPTH, 8);
-    s->pack_a = s->transpose_a && s->n > PACKED_COLUMNS;
+    s->depth = part_of(s->k, DEPTH, 8);
     s->height = part_of(s->m, A_FLOATS / s->depth, SGEMM_ROWS);
     s->width = part_of(s->n, B_FLOATS / s->depth, PANEL);
     return true;
@@ -62,7 +53,7 @@ static int64_t panels_kept(const sgemm *s)
 
 static int64_t a_floats(const sgemm *s)
 {
-    return s->pack_a ? s->height * s->depth : 0;
+    return s->transpose_a ? s->height * s->depth : 0;
 }
 
 size_t ls__sgemm_scratch(const sgemm *s)
@@ -152,44 +143,15 @@ static ahead panel_after(const job *w, const place *at, int64_t j, int64_t times
                           : ask_for(b_at(w, p, j), s->b_stride, k, n, times);
 }
 
-/* What the first panel needs of a behind rows [i, i + n): as much again, while `times` blocks are
- * multiplied. */
-static ahead rows_after(const job *w, const place *at, int64_t i, int64_t n, int64_t times)
-{
-    const sgemm *s = w->s;
-    int64_t next = i + n, rest = least(at->m - next, n);
-    if (rest <= 0) return (ahead) { .rows = 0 };
-    const float *a = a_at(w, at->i + next, at->p);
-    return s->transpose_a ? ask_for(a, s->a_stride, at->k, rest, times)
-                          : ask_for(a, s->a_stride, rest, at->k, times);
-}
-
-/* Along with the first panel: the next group of a, packed if it is to be, while the one behind it is
- * asked for. */
-static void take_group(const job *w, const place *at, int64_t i, ahead *next_a)
-{
-    const sgemm *s = w->s;
-    int64_t n = s->transpose_a ? SGEMM_GROUP : SGEMM_ROWS;
-    if (i % n != 0) return;
-    if (s->pack_a)
-        ls__sgemm_pack_a(a_at(w, at->i + i, at->p), s->a_stride, at->k, least(at->m - i, n),
-                         w->packed_a + i * at->k);
-    *next_a = rows_after(w, at, i, n, n / SGEMM_ROWS);
-}
-
 /* All rows of a's part with one panel. */
 static void multiply_panel(const job *w, const place *at, int64_t j, const float *panel,
-                           ahead *next_panel)
+                           ahead *next_panel, ahead *next_a)
 {
     const sgemm *s = w->s;
     int64_t columns = least(at->j + at->n - j, PANEL);
     int vectors = (int)((columns + 15) / 16);
     bool last = at->p + at->k == s->k;
-    ahead next_a = { .rows = 0 };
-    sgemm_block block = { .a_row = s->transpose_a ? 1 : s->a_stride,
-                          .a_step = s->pack_a        ? SGEMM_ROWS
-                                    : s->transpose_a ? s->a_stride
-                                                     : 1,
+    sgemm_block block = { .a_row = s->transpose_a ? 0 : s->a_stride,
                           .b = panel,
                           .c_row = s->c_stride,
                           .depth = at->k,
@@ -198,10 +160,9 @@ static void multiply_panel(const job *w, const place *at, int64_t j, const float
                           .add = s->sum || at->p > 0,
                           .relu = s->relu && last };
     for (int64_t i = 0; i < at->m; i += SGEMM_ROWS) {
-        if (j == at->j) take_group(w, at, i, &next_a);
         ask(next_panel);
-        ask(&next_a);
-        block.a = s->pack_a ? w->packed_a + i * at->k : a_at(w, at->i + i, at->p);
+        ask(next_a);
+        block.a = s->transpose_a ? w->packed_a + i * at->k : a_at(w, at->i + i, at->p);
         block.c = w->c + (at->i + i) * s->c_stride + j;
         ls__sgemm_block(&block, (int)least(at->m - i, SGEMM_ROWS), vectors);
     }
@@ -210,8 +171,15 @@ static void multiply_panel(const job *w, const place *at, int64_t j, const float
 /* A part of a with all panels. */
 static void multiply_part(const job *w, const place *at)
 {
+    const sgemm *s = w->s;
     int64_t times = (at->m + SGEMM_ROWS - 1) / SGEMM_ROWS;
-    int64_t kept = panels_kept(w->s) > PANEL;
+    int64_t kept = panels_kept(s) > PANEL;
+    ahead next_a = { .rows = 0 };
+    if (s->transpose_a)
+        ls__sgemm_pack_a(a_at(w, at->i, at->p), s->a_stride, at->k, at->m, w->packed_a);
+    else if (at->m > SGEMM_ROWS) /* the rows after the eight at hand */
+        next_a = ask_for(a_at(w, at->i + SGEMM_ROWS, at->p), s->a_stride, at->m - SGEMM_ROWS, at->k,
+                         times - 1);
     for (int64_t j = at->j; j < at->j + at->n; j += PANEL) {
         float *panel = w->packed_b + kept * (j - at->j) * at->k;
         ahead next_panel = { .rows = 0 };
@@ -219,7 +187,7 @@ static void multiply_part(const job *w, const place *at)
             pack_panel(w, at, j, least(at->j + at->n - j, PANEL), panel);
             next_panel = panel_after(w, at, j, times);
         }
-        multiply_panel(w, at, j, panel, &next_panel);
+        multiply_panel(w, at, j, panel, &next_panel, &next_a);
     }
 }
 

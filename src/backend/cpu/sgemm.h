@@ -16,8 +16,8 @@ enum { SGEMM_ROWS = 8, SGEMM_VECTORS = 3 }; /* of c in registers; a vector is 16
 
 /* One block of c in registers: c (rows, columns) = a (rows, depth) b (depth, columns). */
 typedef struct sgemm_block {
-    const float *a; /* element (i,k) is a[i a_row + k a_step]; one of the two is 1 */
-    int64_t a_row, a_step;
+    const float *a;
+    int64_t a_row;  /* a lies row by row; 0 = packed as (depth, SGEMM_ROWS) */
     const float *b; /* packed: (depth, vectors * 16) */
     float *c;
     int64_t c_row;
@@ -34,7 +34,6 @@ typedef struct sgemm {
     int64_t a_stride, b_stride, c_stride; /* elements from row to row as they lie */
     bool bias, relu, sum;                 /* c += with sum */
     /* the plan's */
-    bool pack_a;    /* columns of a are copied side by side first */
     int64_t depth;  /* of a pass over k */
     int64_t width;  /* columns of b that are multiplied by one part of a after the other */
     int64_t height; /* rows of a such part */
@@ -49,19 +48,12 @@ void ls__sgemm_run(const sgemm *s, const float *a, const float *b, const float *
 
 /* --- its parts --- */
 
-#if defined(__x86_64__)
-#define SGEMM_TARGET __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma")))
-#else
-#define SGEMM_TARGET /* ls__sgemm_plan refuses */
-#endif
-
 /* rows (<= SGEMM_ROWS) x vectors (<= SGEMM_VECTORS) (sgemm_block.c) */
 void ls__sgemm_block(const sgemm_block *block, int rows, int vectors);
 
 /* A matrix as (rows, columns) with a distance between rows. Packed into panels of 8 or 48 columns,
  * each (rows, panel): the last one of b is as wide as its whole vectors, zeros behind the last column
  * (sgemm_pack.c). */
-enum { SGEMM_GROUP = 32 }; /* columns that pack_a takes at a time best: two lines */
 void ls__sgemm_pack_a(const float *x, int64_t stride, int64_t rows, int64_t columns, float *panels);
 /* One panel of at most 48 columns. */
 void ls__sgemm_pack_b(const float *x, int64_t stride, int64_t rows, int64_t columns, float *panel);

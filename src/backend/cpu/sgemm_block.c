@@ -108,14 +108,14 @@ LANES_INLINE void store_edge(const sgemm_block *k, lanes sum[ROWS][VECTORS], con
     }
 }
 
-/* columns (a_row is 1, not a_step), rows and vectors are constants where this is inlined. */
-LANES_INLINE void block_of(const sgemm_block *k, const bool columns, const int rows,
+/* packed, rows and vectors are constants where this is inlined. */
+LANES_INLINE void block_of(const sgemm_block *k, const bool packed, const int rows,
                            const int vectors)
 {
     lanes sum[ROWS][VECTORS];
     expect(k, rows, vectors);
-    if (columns)
-        sum_up(k, 1, k->a_step, sum, rows, vectors);
+    if (packed)
+        sum_up(k, 1, ROWS, sum, rows, vectors);
     else
         sum_up(k, k->a_row, 1, sum, rows, vectors);
     if (k->columns == vectors * LANES)
@@ -124,8 +124,9 @@ LANES_INLINE void block_of(const sgemm_block *k, const bool columns, const int r
         store_edge(k, sum, rows, vectors);
 }
 
+#define SGEMM_TARGET __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma")))
 #define BLOCKS(vectors)                                                                            \
-    SGEMM_TARGET static void columns_##vectors(const sgemm_block *k)                               \
+    SGEMM_TARGET static void packed_##vectors(const sgemm_block *k)                                \
     {                                                                                              \
         block_of(k, true, ROWS, vectors);                                                          \
     }                                                                                              \
@@ -133,7 +134,7 @@ LANES_INLINE void block_of(const sgemm_block *k, const bool columns, const int r
     {                                                                                              \
         block_of(k, false, ROWS, vectors);                                                         \
     }                                                                                              \
-    SGEMM_TARGET static void column_##vectors(const sgemm_block *k)                                \
+    SGEMM_TARGET static void packed_one_##vectors(const sgemm_block *k)                            \
     {                                                                                              \
         block_of(k, true, 1, vectors);                                                             \
     }                                                                                              \
@@ -150,21 +151,21 @@ typedef void block_fn(const sgemm_block *k);
 
 void ls__sgemm_block(const sgemm_block *block, int rows, int vectors)
 {
-    static block_fn *const whole[][2] = { { rows_1, columns_1 },
-                                          { rows_2, columns_2 },
-                                          { rows_3, columns_3 } };
-    static block_fn *const single[][2] = { { row_1, column_1 },
-                                           { row_2, column_2 },
-                                           { row_3, column_3 } };
-    bool columns = block->a_row == 1;
+    static block_fn *const whole[][2] = { { rows_1, packed_1 },
+                                          { rows_2, packed_2 },
+                                          { rows_3, packed_3 } };
+    static block_fn *const single[][2] = { { row_1, packed_one_1 },
+                                           { row_2, packed_one_2 },
+                                           { row_3, packed_one_3 } };
+    bool packed = block->a_row == 0;
     if (rows == ROWS) {
-        whole[vectors - 1][columns](block);
+        whole[vectors - 1][packed](block);
         return;
     }
     sgemm_block one = *block;
     for (int r = 0; r < rows; r++) {
-        single[vectors - 1][columns](&one);
-        one.a += block->a_row;
+        single[vectors - 1][packed](&one);
+        one.a += packed ? 1 : block->a_row;
         one.c += block->c_row;
     }
 }

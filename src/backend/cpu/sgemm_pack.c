@@ -4,17 +4,16 @@
 #include "backend/cpu/panel.h"
 #include "backend/cpu/sgemm.h"
 
-enum { AHEAD = 16 /* rows */ };
+enum { AHEAD = 16 /* rows */, GROUP = 2 * LANES /* columns of a: two lines */ };
 
-/* SGEMM_GROUP columns become four panels. */
-SGEMM_TARGET static void pack_group(const float *x, int64_t stride, int64_t rows, float *panels)
+/* GROUP columns become four panels. */
+static void pack_group(const float *x, int64_t stride, int64_t rows, float *panels)
 {
-    enum { PANELS = SGEMM_GROUP / SGEMM_ROWS };
+    enum { PANELS = GROUP / SGEMM_ROWS };
     const int64_t panel = rows * SGEMM_ROWS;
     for (int64_t r = 0; r < rows; r++, x += stride, panels += SGEMM_ROWS) {
         __builtin_prefetch(x + AHEAD * stride);
         __builtin_prefetch(x + AHEAD * stride + LANES);
-#pragma GCC unroll 4
         for (int i = 0; i < PANELS; i++)
             memcpy(panels + i * panel, x + i * SGEMM_ROWS, SGEMM_ROWS * sizeof *x);
     }
@@ -23,8 +22,7 @@ SGEMM_TARGET static void pack_group(const float *x, int64_t stride, int64_t rows
 void ls__sgemm_pack_a(const float *x, int64_t stride, int64_t rows, int64_t columns, float *panels)
 {
     int64_t at = 0;
-    for (; at + SGEMM_GROUP <= columns; at += SGEMM_GROUP)
-        pack_group(x + at, stride, rows, panels + at * rows);
+    for (; at + GROUP <= columns; at += GROUP) pack_group(x + at, stride, rows, panels + at * rows);
     for (; at < columns; at += SGEMM_ROWS) {
         int64_t n = columns - at < SGEMM_ROWS ? columns - at : SGEMM_ROWS;
         float *to = panels + at * rows;
@@ -33,33 +31,15 @@ void ls__sgemm_pack_a(const float *x, int64_t stride, int64_t rows, int64_t colu
     }
 }
 
-/* vectors: a constant where this is inlined. */
-LANES_INLINE void copy_rows(const float *x, int64_t stride, int64_t rows, float *panel,
-                            const int vectors)
-{
-    for (int64_t r = 0; r < rows; r++, x += stride, panel += vectors * LANES) {
-        lanes v[SGEMM_VECTORS];
-#pragma GCC unroll 3
-        for (int i = 0; i < vectors; i++) __builtin_prefetch(x + AHEAD * stride + i * LANES);
-#pragma GCC unroll 3
-        for (int i = 0; i < vectors; i++) lanes_load(&v[i], x + i * LANES);
-#pragma GCC unroll 3
-        for (int i = 0; i < vectors; i++) lanes_store(panel + i * LANES, &v[i]);
-    }
-}
-
-SGEMM_TARGET void ls__sgemm_pack_b(const float *x, int64_t stride, int64_t rows, int64_t columns,
-                                   float *panel)
+void ls__sgemm_pack_b(const float *x, int64_t stride, int64_t rows, int64_t columns, float *panel)
 {
     int64_t padded = (columns + LANES - 1) / LANES * LANES;
-    if (padded > columns)
+    if (padded > columns) {
         ls__cpu_panel_copy(x, stride, rows, columns, 1, panel, padded);
-    else if (columns == LANES)
-        copy_rows(x, stride, rows, panel, 1);
-    else if (columns == 2 * LANES)
-        copy_rows(x, stride, rows, panel, 2);
-    else
-        copy_rows(x, stride, rows, panel, SGEMM_VECTORS);
+        return;
+    }
+    for (int64_t r = 0; r < rows; r++)
+        memcpy(panel + r * padded, x + r * stride, (size_t)columns * sizeof *x);
 }
 
 void ls__sgemm_pack_transposed(const float *x, int64_t stride, int64_t rows, int64_t columns,
