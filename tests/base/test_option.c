@@ -1,5 +1,5 @@
-/* Command lines, variables, errors and --help of the option table. */
-#include "testing.h"
+/* Command lines, variables and errors of the option table. */
+#include "helper_option.h"
 
 #include <locale.h>
 #include <unistd.h>
@@ -8,55 +8,14 @@
 #include "base/option.h"
 #include "base/option_internal.h"
 
-extern char **environ;
-
-/* A command line that may be changed, and what became of it. */
-typedef struct line {
-    char *words[40];
-    int argc;
-    char **argv;
-    ls__options *o;
-} line;
-
-/* The words behind the program's name, NULL-ended. */
-static ls_status parse(line *l, const ls_world_options *program, const char *const *words)
-{
-    l->words[0] = (char *)"prog";
-    l->argc = 1;
-    while (words[l->argc - 1]) {
-        l->words[l->argc] = (char *)words[l->argc - 1]; /* as main has it */
-        l->argc++;
-    }
-    l->words[l->argc] = NULL;
-    l->argv = l->words;
-    return ls__options_parse(&l->argc, &l->argv, program, &l->o);
-}
-
-#define WORDS(...) ((const char *const[]) { __VA_ARGS__, NULL })
-
-static int clean_environment(void **state)
-{
-    (void)state;
-    for (char **e = environ; *e;) {
-        if (strncmp(*e, "LOCKSTEP_", 9) == 0) {
-            char name[200];
-            snprintf(name, sizeof name, "%.*s", (int)strcspn(*e, "="), *e);
-            unsetenv(name);
-        } else {
-            e++;
-        }
-    }
-    return 0;
-}
-
 static void values_of_each_type_are_read(void **state)
 {
     (void)state;
     line l;
-    assert_ok(parse(&l, NULL,
-                    WORDS("--batch-size", "64", "--lr=0.5e-1", "--name=x", "--json", "--save-every",
-                          "0.5epoch", "--timeout=2min", "--optimizer", "sgd", "--min-delta",
-                          "+1e-3", "--log-every=10")));
+    assert_ok(parse_line(&l, NULL,
+                         WORDS("--batch-size", "64", "--lr=0.5e-1", "--name=x", "--json",
+                               "--save-every", "0.5epoch", "--timeout=2min", "--optimizer", "sgd",
+                               "--min-delta", "+1e-3", "--log-every=10")));
     assert_int_equal(l.argc, 1);
     assert_null(l.argv[1]);
     int64_t i = 0;
@@ -94,10 +53,11 @@ static void off_and_unlimited(void **state)
 {
     (void)state;
     line l;
-    assert_ok(parse(&l, NULL,
-                    WORDS("--max-steps", "none", "--timeout=none", "--weight-decay=0", "--momentum",
-                          "none", "--keep-last=all", "--early-stop=none", "--validate-every=none",
-                          "--gradient-clip-val=0", "--grace-period=0", "--no-json")));
+    assert_ok(
+        parse_line(&l, NULL,
+                   WORDS("--max-steps", "none", "--timeout=none", "--weight-decay=0", "--momentum",
+                         "none", "--keep-last=all", "--early-stop=none", "--validate-every=none",
+                         "--gradient-clip-val=0", "--grace-period=0", "--no-json")));
     int64_t i;
     double d;
     const char *s = "program's";
@@ -173,7 +133,7 @@ static void wrong_lines_say_what_is_allowed(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         line l;
-        assert_fails(parse(&l, NULL, cases[i].words), LS_ERR_CONFIG, cases[i].text);
+        assert_fails(parse_line(&l, NULL, cases[i].words), LS_ERR_CONFIG, cases[i].text);
         assert_null(l.o);
         assert_string_equal(l.argv[1], cases[i].words[0]); /* as it was */
     }
@@ -196,10 +156,10 @@ static void other_tools_spellings_are_answered_with_ours(void **state)
     };
     line l;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        assert_fails(parse(&l, NULL, WORDS(cases[i][0])), LS_ERR_CONFIG, cases[i][1]);
+        assert_fails(parse_line(&l, NULL, WORDS(cases[i][0])), LS_ERR_CONFIG, cases[i][1]);
     /* Not for a program to which ours is unknown too. */
     ls_world_options program = { .no_run = true };
-    assert_fails(parse(&l, &program, WORDS("--learning-rate")), LS_ERR_CONFIG, "--help lists");
+    assert_fails(parse_line(&l, &program, WORDS("--learning-rate")), LS_ERR_CONFIG, "--help lists");
 }
 
 static void variables_count_when_no_flag_does(void **state)
@@ -212,7 +172,7 @@ static void variables_count_when_no_flag_does(void **state)
     setenv("LOCKSTEP_JSON", "1", 1);
     setenv("LOCKSTEP_NAME", "", 1);  /* empty: unset */
     setenv("LOCKSTEP_HELP", "1", 1); /* a flag only */
-    assert_ok(parse(&l, NULL, WORDS("--max-steps=6")));
+    assert_ok(parse_line(&l, NULL, WORDS("--max-steps=6")));
     assert_true(ls__options_int(l.o, "batch-size", &i) && i == 128);
     assert_true(ls__options_int(l.o, "max-steps", &i) && i == 6);
     assert_true(ls__options_wants(l.o, "json"));
@@ -228,9 +188,9 @@ static void variables_count_when_no_flag_does(void **state)
     ls__options_free(o);
 
     setenv("LOCKSTEP_BATCH_SIZE", "many", 1);
-    assert_fails(parse(&l, NULL, WORDS("--json")), LS_ERR_CONFIG,
+    assert_fails(parse_line(&l, NULL, WORDS("--json")), LS_ERR_CONFIG,
                  "LOCKSTEP_BATCH_SIZE many: must be a whole number");
-    assert_ok(parse(&l, NULL, WORDS("--batch-size=2"))); /* the flag is the way around it */
+    assert_ok(parse_line(&l, NULL, WORDS("--batch-size=2"))); /* the flag is the way around it */
     ls__options_free(l.o);
 }
 
@@ -261,7 +221,7 @@ static void misspelt_variables_are_found(void **state)
     const ls_flag flags[] = { { "width", 'i', &width, "channels" }, { 0 } };
     ls_world_options program = { .flags = flags };
     line l;
-    assert_ok(parse(&l, &program, WORDS(NULL)));
+    assert_ok(parse_line(&l, &program, WORDS(NULL)));
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[LS__MISSPELT] = "";
         assert_int_equal(ls__options_misspelt(l.o, cases[i].entry, text), cases[i].meant != NULL);
@@ -270,81 +230,12 @@ static void misspelt_variables_are_found(void **state)
     ls__options_free(l.o);
 }
 
-typedef struct settings {
-    int64_t width;
-    double rate;
-    const char *data;
-    bool mirror, fast;
-} settings;
-
-static void a_programs_flags_are_like_ours(void **state)
-{
-    (void)state;
-    settings s = { .width = 32, .rate = 0.25, .data = "images", .mirror = true };
-    const ls_flag flags[] = { { "width", 'i', &s.width, "channels of the first layer" },
-                              { "rate", 'd', &s.rate, "of dropout" },
-                              { "data", 's', &s.data, "folder of images" },
-                              { "mirror", 'b', &s.mirror, "mirror half of the images" },
-                              { "fast", 'b', &s.fast, NULL },
-                              { 0 } };
-    ls_world_options program = { .flags = flags, .summary = "Train a CNN." };
-    line l;
-    setenv("LOCKSTEP_RATE", "0.75", 1);
-    assert_ok(parse(&l, &program, WORDS("--width", "-5", "--data=", "--no-mirror", "--fast")));
-    assert_int_equal(s.width, -5);
-    assert_true(s.rate == 0.75);
-    assert_string_equal(s.data, "");
-    assert_false(s.mirror);
-    assert_true(s.fast);
-    char *help = ls__options_help(l.o, "/usr/bin/cnn", &program);
-    assert_non_null(strstr(help, "Train a CNN.\n\nusage: cnn [FLAG...]\n"));
-    assert_non_null(strstr(help, "--width N                 channels of the first layer "
-                                 "(default 32)\n")); /* not -5 */
-    assert_non_null(strstr(help, "--no-mirror"));
-    assert_non_null(strstr(help, "--fast"));
-    assert_true(strstr(help, "Flags of this program") <
-                strstr(help, "Flags of every training run"));
-    assert_true(strstr(help, "Flags of every training run") < strstr(help, "Common flags"));
-    ls__free(help);
-    ls__options_free(l.o);
-
-    s.width = 32;
-    assert_fails(parse(&l, &program, WORDS("--width=7", "--lr=x")), LS_ERR_CONFIG, "--lr x");
-    assert_int_equal(s.width, 32); /* nothing is stored of a wrong line */
-    assert_fails(parse(&l, &program, WORDS("--widht=7")), LS_ERR_CONFIG, "did you mean --width?");
-    assert_fails(parse(&l, &program, WORDS("--width=x")), LS_ERR_CONFIG,
-                 "--width x: must be a whole number");
-}
-
-static void wrong_program_flags_are_the_programmers_error(void **state)
-{
-    (void)state;
-    static int64_t x;
-    static double d;
-    static const struct {
-        ls_flag flag;
-        const char *text;
-    } cases[] = {
-        { { "lr", 'd', &d, "" }, "flag \"lr\" of this program: the name is taken" },
-        { { "Width", 'i', &x, "" }, "needs a name of a-z, 0-9 and -" },
-        { { "--width", 'i', &x, "" }, "needs a name of a-z, 0-9 and -" },
-        { { "width", 'i', NULL, "" }, "and a value" },
-        { { "width", 'x', &x, "" }, "its type is not i, d, s or b" },
-    };
-    line l;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const ls_flag flags[] = { { "first", 'i', &x, "" }, cases[i].flag, { 0 } };
-        ls_world_options program = { .flags = flags };
-        assert_fails(parse(&l, &program, WORDS("--json")), LS_ERR_ARG, cases[i].text);
-    }
-}
-
 static void words_stay_where_they_are_expected(void **state)
 {
     (void)state;
     line l;
     ls_world_options program = { .arguments = "RUN..." };
-    assert_ok(parse(&l, &program, WORDS("a", "--json", "b", "-", "--", "--lr")));
+    assert_ok(parse_line(&l, &program, WORDS("a", "--json", "b", "-", "--", "--lr")));
     assert_int_equal(l.argc, 5);
     const char *kept[] = { "prog", "a", "b", "-", "--lr" };
     for (int i = 0; i < 5; i++) assert_string_equal(l.argv[i], kept[i]);
@@ -352,114 +243,12 @@ static void words_stay_where_they_are_expected(void **state)
     ls__options_free(l.o);
 
     program = (ls_world_options) { .keep_unknown_flags = true };
-    assert_ok(parse(&l, &program, WORDS("--theirs", "1", "--lr=2", "-v", "--", "--lr=3")));
+    assert_ok(parse_line(&l, &program, WORDS("--theirs", "1", "--lr=2", "-v", "--", "--lr=3")));
     const char *theirs[] = { "prog", "--theirs", "1", "-v", "--", "--lr=3" };
     assert_int_equal(l.argc, 6);
     for (int i = 0; i < 6; i++) assert_string_equal(l.argv[i], theirs[i]);
     double lr;
     assert_true(ls__options_double(l.o, "lr", &lr) && lr == 2);
-    ls__options_free(l.o);
-}
-
-static void programs_without_a_run_know_no_run_flags(void **state)
-{
-    (void)state;
-    line l;
-    ls_world_options program = { .no_run = true };
-    assert_fails(parse(&l, &program, WORDS("--batch-size=2")), LS_ERR_CONFIG, "no such flag");
-    setenv("LOCKSTEP_BATCH_SIZE", "many", 1); /* not its business */
-    assert_ok(parse(&l, &program, WORDS("--help")));
-    assert_true(ls__options_wants(l.o, "help"));
-    int64_t i = 3;
-    assert_false(ls__options_int(l.o, "batch-size", &i));
-    assert_int_equal(i, 3);
-    char *help = ls__options_help(l.o, "devices", &program);
-    assert_null(strstr(help, "--batch-size"));
-    assert_null(strstr(help, "PERIOD"));
-    assert_non_null(strstr(help, "--devices"));
-    ls__free(help);
-    ls__options_free(l.o);
-    assert_ok(parse(&l, &program, WORDS("-h")));
-    assert_true(ls__options_wants(l.o, "help"));
-    ls__options_free(l.o);
-}
-
-static void a_program_has_defaults_of_its_own(void **state)
-{
-    (void)state;
-    const char *defaults[] = { "batch-size=256", "max-epochs=none", "schedule=cosine", NULL };
-    ls_world_options program = { .defaults = defaults };
-    line l;
-    int64_t i = 0;
-    const char *s = NULL;
-    setenv("LOCKSTEP_MAX_EPOCHS", "3", 1);
-    assert_ok(parse(&l, &program, WORDS("--schedule=step")));
-    assert_true(ls__options_int(l.o, "batch-size", &i) && i == 256);
-    assert_true(ls__options_int(l.o, "max-epochs", &i) && i == 3);
-    assert_true(ls__options_string(l.o, "schedule", &s));
-    assert_string_equal(s, "step");
-    assert_string_equal(ls__options_origin(l.o, "batch-size"), "program");
-    assert_string_equal(ls__options_origin(l.o, "schedule"), "flag");
-    assert_string_equal(ls__options_first_set(l.o, LS__GROUP_RUN), "max-epochs");
-    char *help = ls__options_help(l.o, "prog", &program);
-    assert_non_null(strstr(help, "over all devices\n                            (default 256)"));
-    assert_non_null(strstr(help, "during the run\n                            (default cosine)"));
-    ls__free(help);
-    json_t *json = ls__options_json(l.o);
-    assert_string_equal(
-        json_string_value(json_object_get(json_object_get(json, "batch-size"), "origin")),
-        "program");
-    json_decref(json);
-    ls__options_free(l.o);
-
-    static const char *const wrong[] = { "batch-sise=3", "batch-size", "batch-size=0", "" };
-    for (int k = 0; k < 4; k++) {
-        defaults[0] = wrong[k];
-        assert_int_not_equal(parse(&l, &program, WORDS("--json")), LS_OK);
-    }
-}
-
-static void commands_may_know_a_few_flags_only(void **state)
-{
-    (void)state;
-    static const char *const only[] = { "json", "devices", NULL };
-    char *words[] = { (char *)"prog", (char *)"--json", (char *)"--devices=3", NULL };
-    char **argv = words;
-    int argc = 3;
-    ls__options *o;
-    setenv("LOCKSTEP_TIMEOUT", "nonsense", 1);
-    assert_ok(ls__options_parse_only(&argc, &argv, NULL, only, &o));
-    assert_true(ls__options_wants(o, "json"));
-    char *help = ls__options_help(o, "prog", NULL);
-    assert_null(strstr(help, "--timeout"));
-    assert_null(strstr(help, "TIME is"));
-    ls__free(help);
-    ls__options_free(o);
-    words[1] = (char *)"--timeout=3s";
-    argc = 2;
-    assert_fails(ls__options_parse_only(&argc, &argv, NULL, only, &o), LS_ERR_CONFIG,
-                 "--timeout: no such flag");
-    words[1] = (char *)"-h";
-    assert_fails(ls__options_parse_only(&argc, &argv, NULL, only, &o), LS_ERR_CONFIG,
-                 "-h: no such flag");
-}
-
-static void help_fits_the_page_and_has_every_flag(void **state)
-{
-    (void)state;
-    line l;
-    assert_ok(parse(&l, NULL, WORDS("--help")));
-    char *help = ls__options_help(l.o, "prog", NULL);
-    for (int i = 0; i < ls__option_table_size; i++) {
-        char flag[64];
-        snprintf(flag, sizeof flag, "\n  --%s", ls__option_table[i].name);
-        if (!strstr(help, flag)) fail_msg("--help lacks%s", flag + 1);
-        assert_non_null(ls__option_table[i].help);
-    }
-    for (const char *at = help; *at; at += strcspn(at, "\n") + 1)
-        if (strcspn(at, "\n") > 80) fail_msg("wider than 80 columns: %.100s", at);
-    assert_null(strchr(help, '\x01'));
-    ls__free(help);
     ls__options_free(l.o);
 }
 
@@ -472,9 +261,9 @@ static void json_tells_values_and_origins(void **state)
     const ls_flag flags[] = { { "width", 'i', &width, "" }, { "data", 's', &data, "" }, { 0 } };
     ls_world_options program = { .flags = flags };
     setenv("LOCKSTEP_LR", "0.5", 1);
-    assert_ok(parse(&l, &program,
-                    WORDS("--save-every=0.5epoch", "--max-steps=none", "--batch-size=4", "--json",
-                          "--data=\xff")));
+    assert_ok(parse_line(&l, &program,
+                         WORDS("--save-every=0.5epoch", "--max-steps=none", "--batch-size=4",
+                               "--json", "--data=\xff")));
     json_t *json = ls__options_json(l.o);
     char *text = ls__json_line(json);
     assert_string_equal(text, "{\"batch-size\":{\"value\":4,\"origin\":\"flag\"},"
@@ -540,18 +329,20 @@ static void input_is_bounded(void **state)
     memset(word, 'x', SIZE);
     word[SIZE] = '\0';
     line l;
-    assert_fails(parse(&l, NULL, WORDS("--name", word)), LS_ERR_CONFIG, "longer than 4095 bytes");
-    assert_fails(parse(&l, NULL, WORDS("--lr", word)), LS_ERR_CONFIG, "longer than 4095 bytes");
-    assert_fails(parse(&l, NULL, WORDS(word)), LS_ERR_CONFIG, "not a flag");
+    assert_fails(parse_line(&l, NULL, WORDS("--name", word)), LS_ERR_CONFIG,
+                 "longer than 4095 bytes");
+    assert_fails(parse_line(&l, NULL, WORDS("--lr", word)), LS_ERR_CONFIG,
+                 "longer than 4095 bytes");
+    assert_fails(parse_line(&l, NULL, WORDS(word)), LS_ERR_CONFIG, "not a flag");
     memcpy(word, "--", 2);
-    assert_fails(parse(&l, NULL, WORDS(word)), LS_ERR_CONFIG, "no such flag");
+    assert_fails(parse_line(&l, NULL, WORDS(word)), LS_ERR_CONFIG, "no such flag");
     memcpy(word, "--name=", 7);
-    assert_fails(parse(&l, NULL, WORDS(word)), LS_ERR_CONFIG, "longer than");
+    assert_fails(parse_line(&l, NULL, WORDS(word)), LS_ERR_CONFIG, "longer than");
     assert_in_range(strlen(ls_error_text()), 1, 200);
     memset(word, '1', 4095);
     word[4095] = '\0';
-    assert_fails(parse(&l, NULL, WORDS("--lr", word)), LS_ERR_CONFIG, "must be a number");
-    assert_ok(parse(&l, NULL, WORDS("--name", word)));
+    assert_fails(parse_line(&l, NULL, WORDS("--lr", word)), LS_ERR_CONFIG, "must be a number");
+    assert_ok(parse_line(&l, NULL, WORDS("--name", word)));
     ls__options_free(l.o);
     free(word);
 }
@@ -563,7 +354,7 @@ static void numbers_do_not_depend_on_the_locale(void **state)
     if (!setlocale(LC_ALL, "de_DE.UTF-8")) skip();
     line l;
     double lr;
-    assert_ok(parse(&l, NULL, WORDS("--lr=0.5")));
+    assert_ok(parse_line(&l, NULL, WORDS("--lr=0.5")));
     assert_true(ls__options_double(l.o, "lr", &lr) && lr == 0.5);
     ls__options_free(l.o);
     setlocale(LC_ALL, "C");
@@ -578,7 +369,7 @@ static void every_failed_allocation_is_an_error(void **state)
     for (int n = 1; !done; n++) {
         assert_in_range(n, 1, 50);
         ls__alloc_fail_at(n);
-        ls_status status = parse(&l, NULL, WORDS("--batch-size=2", "--json"));
+        ls_status status = parse_line(&l, NULL, WORDS("--batch-size=2", "--json"));
         if (status == LS_OK) {
             char *help = ls__options_help(l.o, "prog", NULL);
             done = help != NULL;
@@ -591,11 +382,9 @@ static void every_failed_allocation_is_an_error(void **state)
         ls__alloc_fail_at(0);
     }
     ls__alloc_fail_at(3); /* of the names for a suggestion */
-    assert_fails(parse(&l, NULL, WORDS("--batch-sise=2")), LS_ERR_MEMORY, "out of memory");
+    assert_fails(parse_line(&l, NULL, WORDS("--batch-sise=2")), LS_ERR_MEMORY, "out of memory");
     ls__alloc_fail_at(0);
 }
-
-#define clean_test(test) cmocka_unit_test_setup_teardown(test, clean_environment, clean_environment)
 
 int main(void)
 {
@@ -606,13 +395,7 @@ int main(void)
         clean_test(other_tools_spellings_are_answered_with_ours),
         clean_test(variables_count_when_no_flag_does),
         clean_test(misspelt_variables_are_found),
-        clean_test(a_programs_flags_are_like_ours),
-        clean_test(wrong_program_flags_are_the_programmers_error),
         clean_test(words_stay_where_they_are_expected),
-        clean_test(programs_without_a_run_know_no_run_flags),
-        clean_test(a_program_has_defaults_of_its_own),
-        clean_test(commands_may_know_a_few_flags_only),
-        clean_test(help_fits_the_page_and_has_every_flag),
         clean_test(json_tells_values_and_origins),
         clean_test(periods_are_read_and_written),
         clean_test(suggestions_are_close),

@@ -410,17 +410,19 @@ static void test_many_records(void **state)
     run_ranks(2, NULL, many_records, NULL);
 }
 
+/* Of which only the meetings matter. */
+static const ls__segment ten = { 0, 10, 0, true };
+static const ls__exchange_options tiny = {
+    .segments = &ten, .nsegments = 1, .count = 10, .micro_batches = 1, .update = no_update
+};
+
 /* Rank 1 comes late: the others wait for it, and all know. On a busy machine perhaps not at once. */
 static void who_waits(test_rank *t)
 {
-    const ls__segment one = { 0, 10, 0, true };
-    ls__exchange_options o = {
-        .segments = &one, .nsegments = 1, .count = 10, .micro_batches = 1, .update = no_update
-    };
     ls__agreement a;
     ls__exchange *x;
     bool seen = false;
-    RANK_OK(t, ls__exchange_create(t->comm, &o, &x));
+    RANK_OK(t, ls__exchange_create(t->comm, &tiny, &x));
     for (int step = 0; step < 50 && !seen; step++) {
         RANK_OK(t, ls__exchange_wait(x));
         int begin, end;
@@ -448,13 +450,9 @@ static void test_who_waits(void **state)
 /* Rank 1 agrees and never commits. */
 static void no_commit(test_rank *t)
 {
-    const ls__segment one = { 0, 10, 0, true };
-    ls__exchange_options o = {
-        .segments = &one, .nsegments = 1, .count = 10, .micro_batches = 1, .update = no_update
-    };
     ls__agreement a;
     ls__exchange *x;
-    RANK_OK(t, ls__exchange_create(t->comm, &o, &x));
+    RANK_OK(t, ls__exchange_create(t->comm, &tiny, &x));
     if (t->rank == 1) ls__exchange_leaf_done(x, false, 1); /* the one leaf is its */
     RANK_OK(t, ls__exchange_agree(x, 0, 0, &a));
     if (t->rank == 1) {

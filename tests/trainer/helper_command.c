@@ -18,10 +18,26 @@ char *folder_make(void)
     return folder;
 }
 
-void folder_remove(char *folder)
+void folder_remove(char *path)
 {
-    assert_ok(ls__folder_remove(&ls__fs_posix, folder));
-    free(folder);
+    assert_ok(ls__folder_remove(&ls__fs_posix, path));
+    free(path);
+}
+
+char *runs_folder;
+
+int make_runs_folder(void **state)
+{
+    (void)state;
+    runs_folder = folder_make();
+    return 0;
+}
+
+int remove_runs_folder(void **state)
+{
+    (void)state;
+    folder_remove(runs_folder);
+    return 0;
 }
 
 static void add_word(command *c, const char *word)

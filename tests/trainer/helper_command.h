@@ -20,7 +20,11 @@ typedef struct command {
 
 /* A folder of its own for the runs of a test; removed by folder_remove. */
 char *folder_make(void);
-void folder_remove(char *folder);
+void folder_remove(char *path);
+/* The same once for all tests of a group. */
+extern char *runs_folder;
+int make_runs_folder(void **state);
+int remove_runs_folder(void **state);
 
 /* program: beside the test ("prog_fit") or in bin ("lockstep"); line: words between spaces. */
 void command_init(command *c, const char *program, const char *format, ...) LS_PRINTF(3, 4);

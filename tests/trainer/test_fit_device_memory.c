@@ -4,22 +4,6 @@
 
 #include <stdlib.h>
 
-static char *folder;
-
-static int make_folder(void **state)
-{
-    (void)state;
-    folder = folder_make();
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    folder_remove(folder);
-    return 0;
-}
-
 /* Bytes at most; as the simulation counts, which knows nothing of plans. */
 static double fit(const char *name, const char *line)
 {
@@ -27,7 +11,7 @@ static double fit(const char *name, const char *line)
     command_run(
         &c, 0, "prog_fit",
         "--json --runs-dir %s --name %s --threads-per-device 1 --batch-size 512 --max-steps 3 %s",
-        folder, name, line);
+        runs_folder, name, line);
     json_t *d = command_document(&c);
     double peak = number_at(d, "device_peak_bytes", NULL);
     double predicted = number_at(d, "device_predicted_bytes", NULL);
@@ -58,7 +42,7 @@ static void cpus_have_none(void **state)
     (void)state;
     command c;
     command_run(&c, 0, "prog_fit", "--json --runs-dir %s --name cpu --max-steps 3 --devices cpu:1",
-                folder);
+                runs_folder);
     json_t *d = command_document(&c);
     assert_null(json_object_get(d, "device_peak_bytes"));
     json_decref(d);
@@ -69,5 +53,5 @@ int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(the_prediction),
                                         cmocka_unit_test(cpus_have_none) };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, make_runs_folder, remove_runs_folder);
 }

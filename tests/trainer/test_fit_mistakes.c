@@ -7,22 +7,6 @@
 
 #include "base/clock.h"
 
-static char *folder;
-
-static int make_folder(void **state)
-{
-    (void)state;
-    folder = folder_make();
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    folder_remove(folder);
-    return 0;
-}
-
 static void refused(int code, const char *text, const char *format, ...) LS_PRINTF(3, 4);
 static void refused(int code, const char *text, const char *format, ...)
 {
@@ -33,7 +17,7 @@ static void refused(int code, const char *text, const char *format, ...)
     va_end(args);
     command c;
     double began = ls__now();
-    command_run(&c, code, "prog_fit", "--runs-dir %s --timeout 20s %s", folder, line);
+    command_run(&c, code, "prog_fit", "--runs-dir %s --timeout 20s %s", runs_folder, line);
     if (!strstr(c.err, text)) fail_msg("%s: \"%s\" does not say \"%s\"", line, c.err, text);
     assert_true(ls__now() - began < 15);
     command_free(&c);
@@ -79,7 +63,7 @@ static void what_a_resume_must_not_change(void **state)
     (void)state;
     command c;
     command_run(&c, 0, "prog_fit", "--runs-dir %s --name kept --max-steps 4 --devices cpu:1",
-                folder);
+                runs_folder);
     command_free(&c);
     refused(2, "begun with", "--name kept --max-steps 8 --batch-size 24 --devices cpu:1");
     refused(2, "seed", "--name kept --max-steps 8 --seed 5 --devices cpu:2");
@@ -95,7 +79,7 @@ static void a_folder_that_cannot_be_written(void **state)
     (void)state;
     if (geteuid() == 0) { /* root writes everywhere; a file is no folder for anybody */
         char path[LS_PATH_MAX];
-        snprintf(path, sizeof path, "%s/file", folder);
+        snprintf(path, sizeof path, "%s/file", runs_folder);
         close(open(path, O_CREAT | O_WRONLY, 0600));
         command c;
         command_run(&c, 74, "prog_fit", "--runs-dir %s --devices cpu:2", path);
@@ -103,9 +87,9 @@ static void a_folder_that_cannot_be_written(void **state)
         command_free(&c);
         return;
     }
-    assert_int_equal(chmod(folder, 0500), 0);
-    refused(74, folder, "--devices cpu:2 --name new");
-    assert_int_equal(chmod(folder, 0700), 0);
+    assert_int_equal(chmod(runs_folder, 0500), 0);
+    refused(74, runs_folder, "--devices cpu:2 --name new");
+    assert_int_equal(chmod(runs_folder, 0700), 0);
 }
 
 static void a_request_stops_all_ranks_after_the_same_step(void **state)
@@ -113,7 +97,7 @@ static void a_request_stops_all_ranks_after_the_same_step(void **state)
     (void)state;
     command c;
     command_run(&c, 0, "prog_fit",
-                "--json --runs-dir %s --devices cpu:3 --stop-at 6 --max-epochs 3", folder);
+                "--json --runs-dir %s --devices cpu:3 --stop-at 6 --max-epochs 3", runs_folder);
     json_t *d = command_document(&c);
     assert_string_equal(text_at(d, "stop_reason"), "requested");
     assert_int_equal((int)number_at(d, "steps", NULL), 7);
@@ -130,7 +114,7 @@ static void a_rank_that_stalls_is_named(void **state)
     command_run(
         &c, 69, "prog_fit",
         "--runs-dir %s --devices cpu:3 --timeout 2s --fail-rank 1 --stall-at 4 --max-epochs 3",
-        folder);
+        runs_folder);
     assert_non_null(strstr(c.err, "rank 1"));
     assert_true(ls__now() - began < 15);
     command_free(&c);
@@ -144,7 +128,7 @@ static void early_stop(void **state)
         &c, 0, "prog_fit",
         "--json --runs-dir %s --devices cpu:2 --name early --max-epochs 50 --early-stop val/loss "
         "--patience 2 --min-delta 10 --monitor val/accuracy",
-        folder);
+        runs_folder);
     json_t *d = command_document(&c);
     assert_string_equal(text_at(d, "stop_reason"), "early_stop");
     /* The first validation is the best by so much; two more are no better. */
@@ -167,5 +151,5 @@ int main(void)
         cmocka_unit_test(a_rank_that_stalls_is_named),
         cmocka_unit_test(early_stop),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, make_runs_folder, remove_runs_folder);
 }

@@ -9,22 +9,6 @@
 #include "base/clock.h"
 #include "base/file.h"
 
-static char *folder;
-
-static int make_folder(void **state)
-{
-    (void)state;
-    folder = folder_make();
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    folder_remove(folder);
-    return 0;
-}
-
 static const char line[] = "--micro-batches 4 --max-steps 40 --save-every 4 --validate-every 10 "
                            "--seed 3 --samples 205 --model dropout";
 
@@ -32,7 +16,7 @@ static const char line[] = "--micro-batches 4 --max-steps 40 --save-every 4 --va
 static void wait_for_checkpoint(const char *name)
 {
     char path[LS_PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s/checkpoints/last", folder, name);
+    snprintf(path, sizeof path, "%s/%s/checkpoints/last", runs_folder, name);
     double until = ls__now() + 30;
     while (!ls__path_exists(path) && ls__now() < until) ls__sleep_ms(5);
     assert_true(ls__path_exists(path));
@@ -42,7 +26,7 @@ static void killed_supervisor_and_other_devices(void **state)
 {
     (void)state;
     char undisturbed[256], resumed[256];
-    fit_signature(undisturbed, "--runs-dir %s --name alone --devices cpu:1 %s", folder, line);
+    fit_signature(undisturbed, "--runs-dir %s --name alone --devices cpu:1 %s", runs_folder, line);
     const int devices[] = { 2, 1, 4, 3 };
     for (int i = 0; i < 3; i++) {
         command c;
@@ -50,7 +34,7 @@ static void killed_supervisor_and_other_devices(void **state)
             &c, "prog_fit",
             "--json --threads-per-device 1 --log-level warn --runs-dir %s --name killed --devices "
             "cpu:%d --slow-ms 20 %s",
-            folder, devices[i], line);
+            runs_folder, devices[i], line);
         command_start(&c);
         wait_for_checkpoint("killed");
         ls__sleep_ms(60 + 77 * i);
@@ -59,8 +43,8 @@ static void killed_supervisor_and_other_devices(void **state)
         assert_int_equal(c.code, 128 + SIGKILL);
         command_free(&c);
     }
-    fit_signature(resumed, "--runs-dir %s --name killed --devices cpu:%d %s", folder, devices[3],
-                  line);
+    fit_signature(resumed, "--runs-dir %s --name killed --devices cpu:%d %s", runs_folder,
+                  devices[3], line);
     assert_string_equal(resumed, undisturbed);
 }
 
@@ -68,15 +52,15 @@ static void a_rank_that_exits_ends_the_job_with_its_code(void **state)
 {
     (void)state;
     char undisturbed[256], resumed[256];
-    fit_signature(undisturbed, "--runs-dir %s --name whole --devices cpu:2 %s", folder, line);
+    fit_signature(undisturbed, "--runs-dir %s --name whole --devices cpu:2 %s", runs_folder, line);
     command c;
     command_run(&c, 7, "prog_fit",
                 "--log-level warn --runs-dir %s --name failed --devices cpu:2 --fail-rank 1 "
                 "--fail-at 17 %s",
-                folder, line);
+                runs_folder, line);
     assert_non_null(strstr(c.err, "rank 1"));
     command_free(&c);
-    fit_signature(resumed, "--runs-dir %s --name failed --devices cpu:3 %s", folder, line);
+    fit_signature(resumed, "--runs-dir %s --name failed --devices cpu:3 %s", runs_folder, line);
     assert_string_equal(resumed, undisturbed);
 }
 
@@ -121,8 +105,8 @@ static void a_restarted_job_goes_on_with_the_name_it_made_up(void **state)
 {
     (void)state;
     char undisturbed[256], runs[LS_PATH_MAX], name[256], restarted[256];
-    fit_signature(undisturbed, "--runs-dir %s --name calm --devices cpu:2 %s", folder, line);
-    snprintf(runs, sizeof runs, "%s/restarts", folder);
+    fit_signature(undisturbed, "--runs-dir %s --name calm --devices cpu:2 %s", runs_folder, line);
+    snprintf(runs, sizeof runs, "%s/restarts", runs_folder);
     command c;
     command_init(&c, "prog_fit",
                  "--json --threads-per-device 1 --runs-dir %s --devices cpu:2 --max-restarts 1 "
@@ -152,14 +136,14 @@ static void stop(int signal, enum target target, int code)
 {
     char undisturbed[256], resumed[256], name[32];
     snprintf(name, sizeof name, "stopped%d-%d", signal, (int)target);
-    fit_signature(undisturbed, "--runs-dir %s --name undisturbed-%s --devices cpu:2 %s", folder,
-                  name, line);
+    fit_signature(undisturbed, "--runs-dir %s --name undisturbed-%s --devices cpu:2 %s",
+                  runs_folder, name, line);
     command c;
     command_init(
         &c, "prog_fit",
         "--json --threads-per-device 1 --log-level warn --runs-dir %s --name %s --devices cpu:2 "
         "--slow-ms 20 %s",
-        folder, name, line);
+        runs_folder, name, line);
     command_start(&c);
     wait_for_checkpoint(name);
     kill(target == GROUP ? -c.pid : target == RANK ? child_of(c.pid, 1) : c.pid, signal);
@@ -171,7 +155,7 @@ static void stop(int signal, enum target target, int code)
     assert_true(steps > 0 && steps < 40);
     json_decref(d);
     command_free(&c);
-    fit_signature(resumed, "--runs-dir %s --name %s --devices cpu:1 %s", folder, name, line);
+    fit_signature(resumed, "--runs-dir %s --name %s --devices cpu:1 %s", runs_folder, name, line);
     assert_string_equal(resumed, undisturbed);
 }
 
@@ -191,9 +175,9 @@ static void a_stop_is_saved_even_when_nothing_else_is(void **state)
     command_init(&c, "prog_fit",
                  "--log-level warn --runs-dir %s --name unsaved --devices cpu:2 --slow-ms 20 "
                  "--save-every none --validate-every none --max-steps 500 --max-epochs 500",
-                 folder);
+                 runs_folder);
     command_start(&c);
-    snprintf(path, sizeof path, "%s/unsaved/metrics.jsonl", folder);
+    snprintf(path, sizeof path, "%s/unsaved/metrics.jsonl", runs_folder);
     double until = ls__now() + 30;
     while (!ls__path_exists(path) && ls__now() < until) ls__sleep_ms(5);
     ls__sleep_ms(100);
@@ -201,7 +185,7 @@ static void a_stop_is_saved_even_when_nothing_else_is(void **state)
     command_wait(&c);
     if (c.code != 75) fail_msg("exit code %d: %s", c.code, c.err);
     command_free(&c);
-    snprintf(path, sizeof path, "%s/unsaved/checkpoints/last", folder);
+    snprintf(path, sizeof path, "%s/unsaved/checkpoints/last", runs_folder);
     assert_true(ls__path_exists(path));
 }
 
@@ -252,8 +236,8 @@ static void killed_again_and_again(void **state)
     const char *asked = getenv("LS_TEST_KILLS");
     int kills = asked ? atoi(asked) : 5;
     char undisturbed[256], resumed[256], runs[LS_PATH_MAX];
-    fit_signature(undisturbed, "--runs-dir %s --name steady --devices cpu:1 %s", folder, same);
-    snprintf(runs, sizeof runs, "%s/battered", folder);
+    fit_signature(undisturbed, "--runs-dir %s --name steady --devices cpu:1 %s", runs_folder, same);
+    snprintf(runs, sizeof runs, "%s/battered", runs_folder);
     int round = 0; /* of a run that is killed until it comes to its end */
     for (int i = 0, killed = 0; killed < kills; i++) {
         command c;
@@ -288,10 +272,10 @@ static void a_run_of_one_device_goes_on_with_two(void **state)
     command c;
     const char *common = "--samples 205 --model mlp --seed 1 --save-every 5";
     command_run(&c, 0, "prog_fit", "--runs-dir %s --name grows --devices cpu:1 --max-steps 10 %s",
-                folder, common);
+                runs_folder, common);
     command_free(&c);
     command_run(&c, 0, "prog_fit",
-                "--json --runs-dir %s --name grows --devices cpu:2 --max-steps 20 %s", folder,
+                "--json --runs-dir %s --name grows --devices cpu:2 --max-steps 20 %s", runs_folder,
                 common);
     assert_non_null(strstr(c.err, "resumes from step 10"));
     assert_non_null(strstr(c.err, "2 micro-batches instead of 1 from here on, so the bits differ"));
@@ -308,12 +292,12 @@ static void a_finished_run_is_left_alone(void **state)
     (void)state;
     command c;
     const char *same = "--samples 205 --max-epochs 2 --val-samples 77 --test";
-    command_run(&c, 0, "prog_fit", "--json --runs-dir %s --name done --devices cpu:2 %s", folder,
-                same);
+    command_run(&c, 0, "prog_fit", "--json --runs-dir %s --name done --devices cpu:2 %s",
+                runs_folder, same);
     json_t *first = command_document(&c);
     command_free(&c);
-    command_run(&c, 0, "prog_fit", "--json --runs-dir %s --name done --devices cpu:1 %s", folder,
-                same);
+    command_run(&c, 0, "prog_fit", "--json --runs-dir %s --name done --devices cpu:1 %s",
+                runs_folder, same);
     json_t *second = command_document(&c);
     assert_non_null(strstr(c.err, "is finished after"));
     assert_string_equal(text_at(second, "stop_reason"), "finished_before");
@@ -338,5 +322,5 @@ int main(void)
         cmocka_unit_test(a_run_of_one_device_goes_on_with_two),
         cmocka_unit_test(a_finished_run_is_left_alone),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, make_runs_folder, remove_runs_folder);
 }
