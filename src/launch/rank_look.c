@@ -13,7 +13,8 @@
 #include "base/memory.h"
 #include "launch/launcher_job.h"
 
-enum { FIGURES_MAX = 256 << 20 };
+/* WRITING_MS: a program that writes its step anew empties the file first. */
+enum { FIGURES_MAX = 256 << 20, WRITING_MS = 2 };
 
 static const char asked_name[] = "watched", figures_name[] = "figures.json";
 
@@ -73,6 +74,9 @@ void ls__rank_look_beat(ls__rank_look *look, const char *folder, int local)
     ls__rank_heartbeat_path(folder, local, path);
     if (!folder[0] || stat(path, &info) != 0) return;
     look->beat_at = modified_at(&info);
+    look->step = ls__rank_beat_step(path);
+    if (look->step >= 0) return;
+    ls__sleep_ms(WRITING_MS);
     look->step = ls__rank_beat_step(path);
 }
 

@@ -183,23 +183,30 @@ static ls_status set_devices(ls__rank_variables *v, const ls__launcher_plan *pla
     return set(v, "LOCKSTEP_DEVICES", text);
 }
 
-/* Lightning's devices="auto" and Accelerate ask the machine, not the launcher, and to them all its
+/* Of something that programs take one of where nothing is said. */
+static ls_status set_count(ls__rank_variables *v, const char *name, int count)
+{
+    char text[16];
+    if (count == 1) return LS_OK;
+    snprintf(text, sizeof text, "%d", count);
+    return set_unless_there(v, name, text);
+}
+
+/* Lightning and Accelerate ask the machine what there is, not the launcher, and to them all its
  * CPUs are one device: each rank would train alone. Ranks that see one GPU each are to Lightning
- * nodes of one GPU. */
+ * nodes of one GPU. Its devices times its nodes must be the ranks. */
 static ls_status set_frameworks(ls__rank_variables *v, const ls__launcher_plan *plan)
 {
-    char devices[16], nodes[16];
-    if (plan->place.world_size == 1) return LS_OK;
-    snprintf(devices, sizeof devices, "%d", plan->place.local_size);
-    snprintf(nodes, sizeof nodes, "%d", plan->place.world_size);
+    const ls__node_place *place = &plan->place;
+    if (place->world_size == 1) return LS_OK;
+    int nodes = plan->isolate ? place->world_size : place->world_size / place->local_size;
     if (plan->on_cpus) {
-        LS_TRY(set_unless_there(v, "LT_DEVICES", devices));         /* Fabric */
-        LS_TRY(set_unless_there(v, "PL_TRAINER_DEVICES", devices)); /* Trainer's default */
+        LS_TRY(set_count(v, "LT_DEVICES", place->local_size));         /* Fabric */
+        LS_TRY(set_count(v, "PL_TRAINER_DEVICES", place->local_size)); /* Trainer's default */
         LS_TRY(set_unless_there(v, "ACCELERATE_USE_CPU", "true"));
     }
-    if (!plan->isolate) return LS_OK;
-    LS_TRY(set_unless_there(v, "LT_NUM_NODES", nodes));
-    return set_unless_there(v, "PL_TRAINER_NUM_NODES", nodes);
+    LS_TRY(set_count(v, "LT_NUM_NODES", nodes));
+    return set_count(v, "PL_TRAINER_NUM_NODES", nodes);
 }
 
 static ls_status set_all(ls__rank_variables *v, const ls__launcher_plan *plan,

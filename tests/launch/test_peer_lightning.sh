@@ -15,6 +15,19 @@ for program in lightning_trainer.py lightning_fabric.py; do
 done
 unset LT_DEVICES PL_TRAINER_DEVICES LT_NUM_NODES PL_TRAINER_NUM_NODES
 
+# Two machines of two ranks.
+export LOCKSTEP_SECRET=00112233445566778899aabbccddeeff PYTHON_EXEC="$python"
+line="--nnodes 2 --master-addr 127.0.0.1 --master-port $((10000 + $$ % 10000)) --nproc-per-node 2"
+for program in lightning_trainer.py lightning_fabric.py; do
+    # shellcheck disable=SC2086
+    "$lockstep" run $line --node-rank 1 "$peers/$program" >out1 2>err1 &
+    # shellcheck disable=SC2086
+    run 0 $line --node-rank 0 "$peers/$program"
+    wait $! || fail "$program on the second machine: exit code $?"
+    has out "peer: trained on 4"
+done
+unset LOCKSTEP_SECRET PYTHON_EXEC
+
 # devices="auto" written out means one CPU to the Trainer, whoever starts it: then each rank trains alone, here as under torchrun.
 PYTHON_EXEC=$python run 0 --nproc-per-node 2 --tee 1 "$peers/lightning_trainer.py" auto
 [ "$(grep -c "peer: trained on 1" out)" -eq 2 ] || fail "devices=auto on CPUs under lockstep run is not what docs/launching.md says"
