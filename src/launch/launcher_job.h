@@ -73,7 +73,7 @@ typedef struct ls__launcher_job {
     double warned_at;        /* last warning of silence */
     double idle_cpu_seconds; /* of all ranks at the last look, and when that was */
     double idle_cpu_at;
-    bool told_early, told_mpi;
+    bool told_early, told_mpi, looked_alone;
     double mpi_look; /* for MPI's libraries, the last one: seconds after the start */
 
     int ninjected; /* injections that have happened */
@@ -165,6 +165,12 @@ bool ls__elf_needs_mpi(int fd, char library[64]);
 void ls__mpi_check_program(ls__launcher_job *j);
 double ls__mpi_due(const ls__launcher_job *j); /* negative = never */
 void ls__mpi_check_process(ls__launcher_job *j);
+
+/* --- alone.c --- */
+/* Whether /proc/net/tcp or tcp6 has somebody listening on that port. */
+bool ls__tcp_listens(FILE *table, int port);
+/* Warns once when ranks of PyTorch do not meet. */
+void ls__alone_check(ls__launcher_job *j);
 
 /* --- launcher_inject.c --- */
 double ls__injection_due(const ls__launcher_job *j); /* negative = never */

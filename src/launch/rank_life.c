@@ -289,6 +289,7 @@ void ls__lives_check(ls__launcher_job *j)
     check_early(j, now);
     check_silence(j, now);
     ls__mpi_check_process(j);
+    ls__alone_check(j);
     int hung = limit > 0 ? find_hung(j, now, &all) : -1;
     if (hung >= 0 || all) {
         end_hung(j, hung);

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "launch/launcher.h"
+#include "launch/launcher_job.h"
 
 static ls__launcher_flags flags;
 static ls__launcher_words words;
@@ -167,6 +167,32 @@ static void a_held_port_is_for_who_knows_it(void **state)
     for (int i = 0; i < HOLDERS; i++) close(fds[i]);
 }
 
+static bool listens(const char *row, int port)
+{
+    char text[512];
+    int n =
+        snprintf(text, sizeof text,
+                 "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when\n%s\n", row);
+    FILE *table = fmemopen(text, (size_t)n, "r");
+    bool found = ls__tcp_listens(table, port);
+    fclose(table);
+    return found;
+}
+
+static void who_listens(void **state)
+{
+    (void)state;
+    const char *server = "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000",
+               *client = "   1: 0100007F:1F90 0100007F:D431 01 00000000:00000000 00:00000000",
+               *wide = " 203: 00000000000000000000000000000000:0050 "
+                       "00000000000000000000000000000000:0000 0A 00000000:00000000";
+    assert_true(listens(server, 8080));
+    assert_false(listens(server, 8081));
+    assert_false(listens(client, 8080));
+    assert_true(listens(wide, 80));
+    assert_false(listens("nonsense", 80));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -176,6 +202,7 @@ int main(void)
         cmocka_unit_test(words_of_other_launchers_go),
         cmocka_unit_test(streams_that_are_shown),
         cmocka_unit_test(a_held_port_is_for_who_knows_it),
+        cmocka_unit_test(who_listens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

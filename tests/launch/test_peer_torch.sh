@@ -5,7 +5,7 @@ set -u
 needs torch
 peer ddp.py
 # A rank that is killed, a second start.
-PYTHON_EXEC=$python run 0 --nproc-per-node 2 --max-restarts 1 --inject kill:rank=1@500ms "$peers/ddp.py"
+job --nproc-per-node 2 --max-restarts 1 --inject kill:rank=1@500ms "$peers/ddp.py"
 has err "rank 1"
 has out "peer: trained on 2"
 exit $bad

@@ -27,6 +27,24 @@ else:
 EOF
 "$lockstep" run --nproc-per-node 3 meet.py >out 2>err || { echo "no meeting at MASTER_PORT"; cat err; bad=1; }
 
+# Ranks of PyTorch that never meet are warned of after a minute, those that do are not.
+if [ -n "${LS_LONG:-}" ]; then
+    cat >minute.py <<'EOF'
+import mmap, os, socket, sys, time
+with open("libtorch_cpu.so", "w+b") as f:
+    f.truncate(4096)
+    library = mmap.mmap(f.fileno(), 4096)
+if sys.argv[1:] and os.environ["RANK"] == "0":
+    server = socket.create_server((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+time.sleep(63)
+EOF
+    "$lockstep" run --nproc-per-node 2 minute.py >out_alone 2>err_alone &
+    "$lockstep" run --nproc-per-node 2 minute.py together >out 2>err_together
+    wait
+    grep -q "2 ranks run PyTorch, and after a minute" err_alone || { echo "ranks alone"; cat err_alone; bad=1; }
+    ! grep -q "ranks run PyTorch" err_together || { echo "ranks together"; cat err_together; bad=1; }
+fi
+
 # The same bits as our own launch.
 digest() { python3 -c 'import json,sys; print(json.loads(sys.stdin.read().splitlines()[-1]).get("weights_xxh3"))'; }
 python3 - <<'EOF'
