@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/mac.h"
 #include "base/memory.h"
 #include "run/micro_batches.h"
 #include "run/run_state.h"
@@ -141,11 +142,22 @@ static ls_status open_folder(ls_run *run)
 
 /* --- every rank --- */
 
-static json_t *describe(const ls_run *run)
+static json_t *describe(const ls_run *run, const char *mark)
 {
-    return json_pack("{s:s, s:s, s:s, s:s, s:O?}", "name", run->folder.name, "folder",
-                     run->folder.path, "checkpoints", run->folder.checkpoints, "path",
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:O?}", "name", run->folder.name, "folder",
+                     run->folder.path, "checkpoints", run->folder.checkpoints, "mark", mark, "path",
                      run->resumed_path, "trainer", run->resumed);
+}
+
+/* An empty file of a name that no other folder has, for the others to see whether this is theirs. */
+static ls_status make_mark(const ls_run *run, char mark[LS_PATH_MAX])
+{
+    char name[32];
+    uint64_t number;
+    LS_TRY(ls__random_bytes(&number, sizeof number));
+    snprintf(name, sizeof name, ".seen-%016" PRIx64, number);
+    LS_TRY(ls__path_join(mark, run->folder.checkpoints, name));
+    return ls__file_write_atomic(&ls__fs_unsynced, mark, "", 0);
 }
 
 static void take_text(char *out, size_t nbytes, const json_t *document, const char *key)
@@ -154,40 +166,42 @@ static void take_text(char *out, size_t nbytes, const json_t *document, const ch
     snprintf(out, nbytes, "%s", text ? text : "");
 }
 
-static ls_status take_description(ls_run *run, const json_t *document)
+static ls_status take_description(ls_run *run, const json_t *document, char mark[LS_PATH_MAX])
 {
     if (!document) return ls_fail(LS_ERR_MEMORY, "out of memory: the run's description");
     run->folder.lock = -1;
     take_text(run->folder.name, sizeof run->folder.name, document, "name");
     take_text(run->folder.path, sizeof run->folder.path, document, "folder");
     take_text(run->folder.checkpoints, sizeof run->folder.checkpoints, document, "checkpoints");
+    take_text(mark, LS_PATH_MAX, document, "mark");
     take_text(run->resumed_path, sizeof run->resumed_path, document, "path");
     json_t *trainer = json_object_get(document, "trainer");
     run->resumed = json_is_object(trainer) ? json_incref(trainer) : NULL;
     return LS_OK;
 }
 
-static ls_status open_and_share(ls_run *run)
+static ls_status open_and_share(ls_run *run, char mark[LS_PATH_MAX])
 {
     ls_status status = run->rank == 0 ? open_folder(run) : LS_OK;
+    if (status == LS_OK && run->rank == 0) status = make_mark(run, mark);
     LS_TRY(ls__share_failure(run->comm, status, NULL, NULL));
-    json_t *document = run->rank == 0 ? describe(run) : NULL;
+    json_t *document = run->rank == 0 ? describe(run, mark) : NULL;
     status = ls__share_json(run->comm, &document);
-    if (status == LS_OK && run->rank != 0) status = take_description(run, document);
+    if (status == LS_OK && run->rank != 0) status = take_description(run, document, mark);
     json_decref(document);
     return status;
 }
 
 /* Every rank writes its part of a checkpoint. Better said before training than at its first save. */
-static ls_status check_folder(const ls_run *run)
+static ls_status check_folder(const ls_run *run, const char *mark)
 {
     char host[256] = "?";
-    if (ls__path_exists(run->folder.checkpoints)) return LS_OK;
+    if (ls__path_exists(mark)) return LS_OK;
     gethostname(host, sizeof host - 1);
     if (run->settings.options.save_every.steps != LS_NONE)
         return ls_fail(LS_ERR_CONFIG,
-                       "on host %s there is no folder %s, which rank 0 has made: all machines save "
-                       "to one folder, so start lockstep in one that they share, or name one "
+                       "on host %s there is no folder %s, or another than rank 0's: all machines "
+                       "save to one folder, so start lockstep in one that they share, or name one "
                        "(--runs-dir FOLDER), or do without (--save-every none)",
                        host, run->folder.checkpoints);
     ls__log(LS__LOG_WARN, "rank %d (host %s) does not see %s: nothing can be saved", run->rank,
@@ -285,10 +299,13 @@ static ls_status choose_micro_batches(ls_run *run)
 
 ls_status ls__run_open(ls_run *run)
 {
-    LS_TRY(open_and_share(run));
+    char mark[LS_PATH_MAX];
+    LS_TRY(open_and_share(run, mark));
     if (run->rank == 0) ls__world_set_folder(run->world, run->folder.path);
-    ls_status status = check_folder(run);
+    ls_status status = check_folder(run, mark);
     if (status == LS_OK && run->resumed) status = check_resume(run);
     if (status == LS_OK) status = choose_micro_batches(run);
-    return ls__share_failure(run->comm, status, NULL, NULL);
+    status = ls__share_failure(run->comm, status, NULL, NULL);
+    if (run->rank == 0) unlink(mark);
+    return status;
 }
