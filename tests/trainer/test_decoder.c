@@ -1,38 +1,13 @@
 /* Decoding token by token, or several at a time, gives the scores of the whole text at once; several
  * texts, again after a reset, and mistakes. */
-#include "testing.h"
+#include "trainer/helper_single.h"
 
 #include <math.h>
 #include <unistd.h>
 
-#include <lockstep/lockstep.h>
 #include <lockstep/op.h>
 
-#include "base/file.h"
-#include "base/log.h"
-#include "world/world_internal.h"
-
 enum { VOCABULARY = 11, WIDTH = 12, CONTEXT = 83, TEXTS = 3 };
-
-static char folder[] = "/tmp/lockstep-decoder-XXXXXX";
-static ls_world *world;
-
-static int begin(void **state)
-{
-    (void)state;
-    ls__log_set_level(LS__LOG_ERROR);
-    assert_non_null(mkdtemp(folder));
-    assert_ok(ls__world_create_single(&world));
-    return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    assert_int_equal(ls_world_finish(world), 0);
-    assert_ok(ls__folder_remove(&ls__fs_posix, folder));
-    return 0;
-}
 
 /* --- data: texts as windows of tokens and of those behind them --- */
 

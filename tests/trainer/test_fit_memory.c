@@ -1,6 +1,6 @@
 /* Memory of a fit: predicted before its first step and measured at its end; and a step that takes
  * none: no page fault, no allocation, no system call. */
-#include "testing.h"
+#include "trainer/helper_single.h"
 
 #include <link.h>
 #include <signal.h>
@@ -10,35 +10,10 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include <lockstep/lockstep.h>
-
-#include "base/file.h"
-#include "base/log.h"
 #include "data/dataset_internal.h"
-#include "world/world_internal.h"
 
 enum { FEATURES = 500, HIDDEN = 900, CLASSES = 10, SAMPLES = 4096, BATCH = 128 };
 enum { FROM = 3, TO = 10, STEPS = 12 };
-
-static char folder[] = "/tmp/lockstep-memory-XXXXXX";
-static ls_world *world;
-
-static int begin(void **state)
-{
-    (void)state;
-    ls__log_set_level(LS__LOG_ERROR);
-    assert_non_null(mkdtemp(folder));
-    assert_ok(ls__world_create_single(&world));
-    return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    assert_int_equal(ls_world_finish(world), 0);
-    assert_ok(ls__folder_remove(&ls__fs_posix, folder));
-    return 0;
-}
 
 /* --- counting --- */
 

@@ -1,39 +1,15 @@
 /* Models in one process: what fit computes against a plain reference, and everything else people do
  * with a model, in any order. */
-#include "testing.h"
+#include "trainer/helper_single.h"
 
 #include <math.h>
 #include <unistd.h>
 
-#include <lockstep/lockstep.h>
-
 #include "base/file.h"
-#include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "data/loader.h"
-#include "world/world_internal.h"
 
 enum { FEATURES = 6, CLASSES = 3, SAMPLES = 64 };
-
-static char folder[] = "/tmp/lockstep-model-XXXXXX";
-static ls_world *world;
-
-static int begin(void **state)
-{
-    (void)state;
-    ls__log_set_level(LS__LOG_ERROR);
-    assert_non_null(mkdtemp(folder));
-    assert_ok(ls__world_create_single(&world));
-    return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    assert_int_equal(ls_world_finish(world), 0);
-    assert_ok(ls__folder_remove(&ls__fs_posix, folder));
-    return 0;
-}
 
 /* --- data --- */
 
