@@ -35,6 +35,13 @@ run 0 --nproc-per-node 1 env
 lacks out PL_TRAINER
 lacks out ACCELERATE
 
+# Lightning's devices="auto" written out beats every variable: on CPUs it is warned of.
+echo 'if False: import lightning; lightning.Trainer(accelerator="auto", devices="auto")' >auto.py
+run 0 --nproc-per-node 2 auto.py
+has err 'auto.py says devices="auto"'
+run 0 --nproc-per-node 1 auto.py
+lacks err 'devices="auto"'
+
 # What somebody has set stays; what nobody has is shared out among the ranks.
 OMP_NUM_THREADS=5 PYTHONUNBUFFERED=0 "$lockstep" run --nproc-per-node 1 env >out 2>err
 has out OMP_NUM_THREADS=5
