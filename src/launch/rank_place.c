@@ -137,6 +137,9 @@ static void bind_rank(binding how, const ls__launcher_plan *plan, const ls__cpu_
     else
         set = choose(how, &plan->cpus.mask, places, nodes, plan->size, rank);
     if (CPU_COUNT(&set) == 0) return; /* none of the node's CPUs is ours */
+    /* Threads that a program has besides those that compute (PyTorch's for Gloo, loaders of data)
+     * would wait for these on the only CPU. */
+    if (sliced && CPU_COUNT(&set) == 1) return;
     out->cpus = set;
     out->bound = true;
     out->memory_nodes = nodes_of(&set, places);

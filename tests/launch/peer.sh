@@ -23,7 +23,7 @@ aborted() {
 
 # job WORDS...: lockstep run ends well.
 job() {
-    for _ in 1 2 3; do
+    for _ in 1 2 3 4 5; do
         PYTHON_EXEC=$python "$lockstep" run "$@" >out 2>err
         code=$?
         aborted || break

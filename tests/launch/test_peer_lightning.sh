@@ -19,7 +19,7 @@ unset LT_DEVICES PL_TRAINER_DEVICES LT_NUM_NODES PL_TRAINER_NUM_NODES
 export LOCKSTEP_SECRET=00112233445566778899aabbccddeeff PYTHON_EXEC="$python"
 line="--nnodes 2 --master-addr 127.0.0.1 --master-port $((10000 + $$ % 10000)) --nproc-per-node 2"
 for program in lightning_trainer.py lightning_fabric.py; do
-    for _ in 1 2 3; do
+    for _ in 1 2 3 4 5; do
         # shellcheck disable=SC2086
         "$lockstep" run $line --node-rank 1 "$peers/$program" >out1 2>err1 &
         # shellcheck disable=SC2086

@@ -95,6 +95,9 @@ static void ranks_on_cpus(void **state)
     begin(LS__DEVICE_CPU, 2, false);
     bind(NULL, NULL);
     assert_false(places[0].bound); /* somebody else may compute here */
+    begin(LS__DEVICE_CPU, 16, true);
+    bind(NULL, NULL);
+    assert_false(places[0].bound); /* one CPU each */
     begin(LS__DEVICE_CPU, 8, false);
     bind("node", NULL);
     expect(1, "0-3", 1);
