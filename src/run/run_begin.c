@@ -91,7 +91,6 @@ static bool is_finished(const ls_run *run)
 
 static ls_status make_loader(ls_run *run)
 {
-    LS_TRY(ls__run_plan_make(run));
     int64_t unit = run->settings.options.norm_group, batch = run->settings.options.batch_size;
     int64_t units = (batch + unit - 1) / unit;
     int64_t most = (units / run->micro_batches + 1) * unit;
@@ -182,10 +181,12 @@ static void begin_running(ls_run *run)
     ls__model_memory memory = { 0 };
     run->start_step = run->step;
     ls_status status = ls__space_put(run->space);
-    if (status == LS_OK) status = make_loader(run);
-    if (status == LS_OK) status = ls__run_checkpointer_make(run);
+    if (status == LS_OK) status = ls__run_plan_make(run);
+    /* before batches are read: a batch whose activations do not fit would be large itself */
     if (status == LS_OK && run->model.prepare)
         status = run->model.prepare(run->model.user, run, &memory);
+    if (status == LS_OK) status = make_loader(run);
+    if (status == LS_OK) status = ls__run_checkpointer_make(run);
     if (status == LS_OK) ls__run_memory_plan(run, &memory);
     if (status == LS_OK) status = start_records(run);
     if (status != LS_OK) ls__run_fail(run, status);
