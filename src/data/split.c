@@ -45,8 +45,10 @@ ls_status ls_dataset_split(ls_dataset *whole, double fraction, uint64_t seed, ls
     bool one_is_empty = n == 0 || n == whole->length;
     if (one_is_empty && fraction > 0 && fraction < 1)
         return ls_fail(LS_ERR_DATA,
-                       "split of %s: a fraction of %g of %lld samples leaves one side empty",
-                       whole->name, fraction, (long long)whole->length);
+                       "%s: %lld sample%s cannot be split: a fraction of %g leaves one side "
+                       "empty; give more data, or data of its own to validate on",
+                       whole->name, (long long)whole->length, whole->length == 1 ? "" : "s",
+                       fraction);
     ls__permutation order;
     ls__permutation_init(&order, seed, "split", 0, whole->length);
     LS_TRY(make_half(whole, &order, 0, n, part));

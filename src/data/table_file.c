@@ -12,6 +12,15 @@
 enum { PIECE = 1 << 24 };
 
 /* Everything below may rely on text without NULs in valid UTF-8, and the last line's end. */
+static ls_status fail_utf8(const char *path, const ls__data_file *file, size_t position)
+{
+    long long line = 1;
+    for (size_t i = 0; i < position; i++) line += file->bytes[i] == '\n';
+    return ls_fail(LS_ERR_DATA,
+                   "%s:%lld: not UTF-8 (the byte 0x%02X): convert the file (iconv -f %s -t UTF-8)",
+                   path, line, file->bytes[position], ls__utf8_guess(file->bytes, file->nbytes));
+}
+
 static ls_status check_text(const char *path, const ls__data_file *file)
 {
     const char *text = (const char *)file->bytes;
@@ -24,10 +33,8 @@ static ls_status check_text(const char *path, const ls__data_file *file)
         size_t end = file->nbytes - begin < PIECE ? file->nbytes : begin + PIECE;
         size_t valid = ls__utf8_valid(file->bytes + begin, end - begin);
         bool last = end == file->nbytes;
-        if (valid < end - begin && (last || end - begin - valid >= LS__UTF8_MAX)) {
-            ls_status status = ls__utf8_fail(file->bytes, file->nbytes, begin + valid, 0);
-            return ls_fail(status, "%s: %s", path, ls_error_text());
-        }
+        if (valid < end - begin && (last || end - begin - valid >= LS__UTF8_MAX))
+            return fail_utf8(path, file, begin + valid);
         const char *nul = memchr(text + begin, '\0', valid);
         if (nul)
             return ls_fail(LS_ERR_DATA, "%s: a zero byte at %td: not a text", path, nul - text);
@@ -68,6 +75,7 @@ static ls_status read_header(ls__table_file *f)
     f->nnames = f->csv.nfields;
     f->body = f->csv.at;
     f->body_line = f->csv.next_line;
+    f->numbers = numbers;
     if (numbers < f->nnames) return LS_OK;
     return ls_fail(LS_ERR_DATA,
                    "%s: its first line is numbers; it must be a header that names the columns",

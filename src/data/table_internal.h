@@ -19,6 +19,7 @@ typedef struct ls__table_file {
     ls__text_set header; /* the names, each at the number of its column */
     char **names;        /* (nnames) the header's */
     int nnames;
+    int numbers; /* names that are numbers */
     const char *body; /* behind the header */
     int64_t body_line;
     size_t dropped; /* bytes whose pages were handed back */

@@ -2,6 +2,7 @@
  * the file: counts and means first, then deviations and the different texts of those columns that turned
  * out to need them. Sums are fp64 in the file's order, so that every machine learns the same. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -43,9 +44,18 @@ static ls_status find_column(const learner *l, const char *name, const char *wha
     memcpy(names, l->file.names, (size_t)l->file.nnames * sizeof *names);
     const char *close = ls__suggest(name, names);
     ls__free(names);
-    return ls_fail(LS_ERR_CONFIG, "%s: no column is named \"%.60s\", which is given as %s%s%s%s",
-                   l->file.path, name, what, close ? "; did you mean \"" : "", close ? close : "",
-                   close ? "\"?" : "");
+    if (close)
+        return ls_fail(LS_ERR_CONFIG,
+                       "%s: no column is named \"%.60s\", which is given as %s; did you mean "
+                       "\"%s\"?",
+                       l->file.path, name, what, close);
+    char list[256] = "";
+    for (int i = 0, used = 0; i < l->file.nnames && used < (int)sizeof list - 64; i++)
+        used += snprintf(list + used, sizeof list - (size_t)used, "%s%.40s", i ? ", " : "",
+                         l->file.names[i]);
+    return ls_fail(LS_ERR_CONFIG,
+                   "%s: no column is named \"%.60s\", which is given as %s; there are %s%s",
+                   l->file.path, name, what, list, strlen(list) >= sizeof list - 64 ? ", ..." : "");
 }
 
 /* A list is a CSV record: "id,name". */
@@ -173,6 +183,12 @@ static ls_status first_pass(learner *l)
             if (l->facts[i].used) LS_TRY(count_value(l, i));
     }
     if (l->rows == 0) return ls_fail(LS_ERR_DATA, "%s: no rows behind the header", l->file.path);
+    if (l->file.numbers)
+        ls__log(
+            LS__LOG_WARN,
+            "%s: its first line is taken as the names of the columns, and %d of %d are numbers; "
+            "without such a line, add one",
+            l->file.path, l->file.numbers, l->file.nnames);
     for (int i = 0; i < l->file.nnames; i++) {
         column_facts *facts = &l->facts[i];
         if (!facts->used) continue;

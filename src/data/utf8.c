@@ -56,12 +56,18 @@ size_t ls__utf8_valid(const uint8_t *text, size_t nbytes)
     return i;
 }
 
+const char *ls__utf8_guess(const uint8_t *text, size_t nbytes)
+{
+    bool utf16 =
+        nbytes >= 2 && (memcmp(text, "\xFF\xFE", 2) == 0 || memcmp(text, "\xFE\xFF", 2) == 0);
+    return utf16 ? "UTF-16" : "ISO-8859-1";
+}
+
 ls_status ls__utf8_fail(const uint8_t *text, size_t nbytes, size_t position, size_t offset)
 {
-    bool utf16 = offset == 0 && nbytes >= 2 &&
-                 (memcmp(text, "\xFF\xFE", 2) == 0 || memcmp(text, "\xFE\xFF", 2) == 0);
     return ls_fail(LS_ERR_DATA,
                    "the text is not UTF-8 at byte %zu (0x%02X): convert it (iconv -f %s -t UTF-8), "
                    "or take bytes as tokens",
-                   offset + position, text[position], utf16 ? "UTF-16" : "ISO-8859-1");
+                   offset + position, text[position],
+                   offset == 0 ? ls__utf8_guess(text, nbytes) : "ISO-8859-1");
 }

@@ -12,7 +12,10 @@ int ls__utf8_decode(const uint8_t *text, size_t nbytes, uint32_t *code);
 int ls__utf8_encode(uint32_t code, uint8_t out[LS__UTF8_MAX]);
 /* How many of the first bytes are whole characters; all of them in a valid text. */
 size_t ls__utf8_valid(const uint8_t *text, size_t nbytes);
-/* Fails with the position, `offset` bytes added to it, and what to do. */
+/* Fails with the position, `offset` bytes added to it, and what to do; as a last resort bytes are
+ * tokens. */
 ls_status ls__utf8_fail(const uint8_t *text, size_t nbytes, size_t position, size_t offset);
+/* iconv's name of what a text that is not UTF-8 probably is. */
+const char *ls__utf8_guess(const uint8_t *text, size_t nbytes);
 
 #endif

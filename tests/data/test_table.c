@@ -215,11 +215,13 @@ static void what_is_refused(void **state)
     learn_fails("b\n1\n2\n", NULL, bad, "no columns besides the target \"b\"");
     learn_fails("a,b\n,1\n,2\n", NULL, bad, "no columns besides the target");
     learn_fails("a,b\r1,2\r", NULL, bad, "its lines end with CR alone");
-    learn_fails("a,b\n1,\xE9\n", NULL, bad, "t.csv: the text is not UTF-8 at byte 6 (0xE9)");
+    learn_fails("a,b\n1,\xE9\n", NULL, bad, "t.csv:2: not UTF-8 (the byte 0xE9)");
     learn_fails("version https://git-lfs.github.com/spec/v1\n", NULL, bad, "git lfs pull");
     learn_fails("PK\003\004", NULL, bad, "a spreadsheet is exported as CSV first");
     learn_fails("a,b\n1,2\n", &(ls_table_options) { .target = "bb" }, config,
                 "no column is named \"bb\", which is given as the target");
+    learn_fails("a,b\n1,2\n", &(ls_table_options) { .drop = "price" }, config,
+                "which is given as a column to drop; there are a, b");
     learn_fails("height,b\n1,2\n", &(ls_table_options) { .drop = "hieght" }, config,
                 "did you mean \"height\"?");
     learn_fails("a,b\n1,2\n", &(ls_table_options) { .drop = "b" }, config,
