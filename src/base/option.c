@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/memory.h"
@@ -198,7 +199,10 @@ static ls_status take_word(command_line *line)
         return LS_OK;
     }
     if (is_flag) return fail_unknown(line, word, strcspn(word, "="));
-    return ls_fail(LS_ERR_CONFIG, "%.64s: not a flag, and nothing else is expected here", word);
+    return ls_fail(LS_ERR_CONFIG, "%.64s: not a flag, and nothing else is expected here%s", word,
+                   access(word, F_OK) != 0 ? "" /* else given bare, or by the shell for a pattern */
+                                           : "; a file goes behind its flag (--data FILE), and a "
+                                             "pattern of files in quotes ('*.bin')");
 }
 
 /* Reads the words behind the program's name; argv keeps what is not ours. */

@@ -129,6 +129,7 @@ static void wrong_lines_say_what_is_allowed(void **state)
         { { "---" }, "---: no such flag" },
         { { "--=5" }, "--: no such flag" },
         { { "word" }, "word: not a flag, and nothing else is expected here" },
+        { { "/dev/null" }, "a pattern of files in quotes ('*.bin')" },
         { { "--", "word" }, "word: nothing is expected behind the flags" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
