@@ -104,7 +104,13 @@ ls_status recipe_image_classes(const recipe_image *recipe, const char *folder, b
 static ls_status check_folder(recipe_image *recipe)
 {
     int64_t folders;
-    free(list_classes(recipe->data, &folders));
+    char *classes = list_classes(recipe->data, &folders);
+    if (folders == 1)
+        (void)ls_fail(LS_ERR_DATA,
+                      "%s: one sub-folder (%.*s), and a class each is expected: two at least",
+                      recipe->data, (int)strcspn(classes, "\n"), classes);
+    free(classes);
+    if (folders == 1) return LS_ERR_DATA;
     if (folders < 2)
         return ls_fail(
             LS_ERR_DATA,

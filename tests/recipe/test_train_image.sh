@@ -131,5 +131,7 @@ refused 2 'channels 2' train image --data pictures --channels 2 --devices 1
 refused 2 'image-size and --channels are for folders' train image --data "$data" --image-size 8 --devices 1
 mkdir -p nothing
 refused 2 'nor a sub-folder' train image --data nothing --devices 1
+mkdir -p nothing/cat
+refused 2 'one sub-folder (cat)' train image --data nothing --devices 1
 head -c 100 pictures/red/7.png >cut && mv cut pictures/red/7.png
 refused 2 'red/7.png' train image --data pictures --devices 2 --max-epochs 1
