@@ -63,6 +63,8 @@ int ls_world_local_size(const ls_world *world); /* machines may differ in it */
 int ls_world_node(const ls_world *world);       /* this machine, in [0, nodes) */
 int ls_world_nodes(const ls_world *world);
 int ls_world_threads(const ls_world *world); /* threads this rank may use */
+/* The folder that holds runs, as --runs-dir says; "runs" otherwise. Lives as long as the world. */
+const char *ls_world_runs_dir(const ls_world *world);
 
 /* The communicator over all ranks; borrowed, lives as long as the world. */
 ls_comm *ls_world_comm(ls_world *world);

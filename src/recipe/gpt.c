@@ -97,6 +97,7 @@ static void train(ls_world *world, recipe_gpt *recipe)
     ls_model *model;
     ls_run_result result;
 
+    recipe->runs_dir = ls_world_runs_dir(world);
     ls_check(recipe_gpt_check_from(recipe));
     ls_check(recipe_gpt_tokenizer(recipe, &data.tokenizer));
     ls_check(recipe_gpt_resolve(recipe, data.tokenizer ? ls_tokenizer_size(data.tokenizer) : 0));

@@ -18,6 +18,7 @@ typedef struct recipe_gpt {
     const char *data, *val_data;    /* text, or token files; val_data NULL = a tenth of data */
     const char *tokens, *tokenizer; /* "bytes", "characters", "gpt2"; folder with GPT-2's */
     const char *init_from;          /* weights to begin with; NULL = random */
+    const char *runs_dir;           /* where a run named by init_from is */
 } recipe_gpt;
 
 /* --- gpt.c --- */
@@ -32,7 +33,7 @@ ls_status recipe_gpt_check_from(const recipe_gpt *recipe);
 bool recipe_gpt_is_huggingface(const char *folder);
 /* The folder of the run that from names: by path, by that of a checkpoint or, in runs, by name; false =
  * it is no run of this recipe. */
-bool recipe_gpt_find_run(const char *from, char folder[LS_PATH_MAX]);
+bool recipe_gpt_find_run(const recipe_gpt *recipe, char folder[LS_PATH_MAX]);
 /* The same of a checkpoint that may have left its run. */
 bool recipe_gpt_find_checkpoint(const char *from, char folder[LS_PATH_MAX]);
 

@@ -42,7 +42,10 @@ static ls_status open_gpt2(const recipe_gpt *recipe, ls_tokenizer **out)
                        "--tokens gpt2: --tokenizer DIR says where GPT-2's encoder.json and "
                        "vocab.bpe (or tokenizer.json) are; they are published with the model's "
                        "weights, huggingface.co/openai-community/gpt2");
-    return ls_tokenizer_gpt2(folder, out);
+    ls_status status = ls_tokenizer_gpt2(folder, out);
+    if (status == LS_OK || recipe->tokens || recipe->tokenizer) return status;
+    return ls_fail(status, "%s. Weights that know no such tokens go on with --tokens bytes",
+                   ls_error_text());
 }
 
 ls_status recipe_gpt_tokenizer(const recipe_gpt *recipe, ls_tokenizer **out)
@@ -58,7 +61,7 @@ ls_status recipe_gpt_tokenizer(const recipe_gpt *recipe, ls_tokenizer **out)
         return recipe->tokenizer ? open_gpt2(recipe, out) : LS_OK;
     }
     if (!recipe->tokens && !recipe->tokenizer && recipe->init_from &&
-        recipe_gpt_find_run(recipe->init_from, folder)) {
+        recipe_gpt_find_run(recipe, folder)) {
         ls_status status = recipe_gpt_load_tokenizer(folder, out); /* what its weights know */
         if (status != LS_OK || *out) return status;
     }

@@ -35,20 +35,23 @@ bool recipe_gpt_is_huggingface(const char *folder)
 
 /* The first folder that holds a file so called: the one that is named, the run of the checkpoint that is
  * named, the run of this name. */
-static bool find(const char *from, const char *file, char folder[LS_PATH_MAX])
+static bool find(const recipe_gpt *recipe, const char *file, char folder[LS_PATH_MAX])
 {
-    static const char *const forms[] = { "%s", "%s/../..", "runs/%s" };
+    const char *const before[] = { "", "", recipe->runs_dir }, *const behind[] = { "", "/../..",
+                                                                                   "" };
     char named[LS_PATH_MAX];
-    folder_of(from, named);
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        if (snprintf(folder, LS_PATH_MAX, forms[i], named) < LS_PATH_MAX && is_there(folder, file))
+    folder_of(recipe->init_from, named);
+    for (int i = 0; i < 3; i++)
+        if (snprintf(folder, LS_PATH_MAX, "%s%s%s%s", before[i], before[i][0] ? "/" : "", named,
+                     behind[i]) < LS_PATH_MAX &&
+            is_there(folder, file))
             return true;
     return false;
 }
 
-bool recipe_gpt_find_run(const char *from, char folder[LS_PATH_MAX])
+bool recipe_gpt_find_run(const recipe_gpt *recipe, char folder[LS_PATH_MAX])
 {
-    return find(from, "gpt.json", folder);
+    return find(recipe, "gpt.json", folder);
 }
 
 bool recipe_gpt_find_checkpoint(const char *from, char folder[LS_PATH_MAX])
@@ -96,13 +99,14 @@ ls_status recipe_gpt_check_from(const recipe_gpt *recipe)
     size_t n = strlen(from);
     bool file = n > 12 && strcmp(from + n - 12, ".safetensors") == 0 && access(from, F_OK) == 0;
     if (status != LS_OK || file || recipe_gpt_is_huggingface(named) ||
-        is_there(named, "manifest.json") || find(from, "checkpoints", folder))
+        is_there(named, "manifest.json") || find(recipe, "checkpoints", folder))
         return status;
-    const char *runs = strchr(named, '/') ? "" : " and runs/", *again = runs[0] ? named : "";
-    return ls_fail(LS_ERR_CONFIG,
-                   "--init-from %s: %s; looked at %s%s%s for a run (a folder with checkpoints), a "
-                   "checkpoint (manifest.json) and a model of Hugging Face's (config.json, "
-                   "model.safetensors); lockstep runs lists runs",
-                   from, access(named, F_OK) == 0 ? "there are no weights in it" : "no such folder",
-                   named, runs, again);
+    bool path = strchr(named, '/');
+    return ls_fail(
+        LS_ERR_CONFIG,
+        "--init-from %s: %s; looked at %s%s%s%s%s for a run (a folder with checkpoints), a "
+        "checkpoint (manifest.json) and a model of Hugging Face's (config.json, "
+        "model.safetensors); lockstep runs lists runs",
+        from, access(named, F_OK) == 0 ? "there are no weights in it" : "no such folder", named,
+        path ? "" : " and ", path ? "" : recipe->runs_dir, path ? "" : "/", path ? "" : named);
 }

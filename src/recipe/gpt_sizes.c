@@ -141,7 +141,7 @@ static ls_status apply_init(recipe_gpt *recipe)
     if (!recipe->init_from) return LS_OK;
     if (recipe_gpt_is_huggingface(recipe->init_from))
         return recipe_gpt_huggingface_sizes(recipe, recipe->init_from);
-    bool run = recipe_gpt_find_run(recipe->init_from, folder);
+    bool run = recipe_gpt_find_run(recipe, folder);
     if (!run && !recipe_gpt_find_checkpoint(recipe->init_from, folder)) return LS_OK;
     ls_status status = run ? recipe_gpt_load(&other, folder) : load_flags(&other, folder);
     if (status != LS_OK) return status;

@@ -53,6 +53,13 @@ int ls_world_threads(const ls_world *world)
     return world->launch.plan.threads;
 }
 
+const char *ls_world_runs_dir(const ls_world *world)
+{
+    const char *folder = "runs";
+    ls__options_string(ls__world_options(world), "runs-dir", &folder);
+    return folder;
+}
+
 ls_comm *ls_world_comm(ls_world *world)
 {
     return world->comm;
