@@ -85,6 +85,10 @@ static ls_status open_again(ls_run *run)
 /* --resume RUN with a --name of its own: by the second start it has checkpoints of its own. */
 static ls_status open_branch(ls_run *run, const ls_run_options *o)
 {
+    char own[LS_PATH_MAX];
+    LS_TRY(ls__path_join(own, o->runs_dir, o->name));
+    if (!ls__path_exists(own)) /* a name that was mistyped leaves no empty folder */
+        LS_TRY(ls__checkpoint_resolve(o->runs_dir, o->resume, run->resumed_path));
     LS_TRY(ls__run_folder_open(o->runs_dir, o->name, &run->folder));
     LS_TRY(find_own(run));
     if (run->resumed) return LS_OK;

@@ -114,6 +114,9 @@ mkdir elsewhere
 cp -r runs/bytes elsewhere/copy
 cp -rL runs/bytes/checkpoints/last left
 works train gpt --data text --init-from elsewhere/copy/ --max-steps 1 --devices 1
+works train gpt --data text --init-from copy --runs-dir elsewhere --name again --max-steps 1 --devices 1
+refused 2 'no run "nobody"' train gpt --data text --resume nobody --name branch --devices 1
+[ ! -e runs/branch ] || fail "a refused --resume left a folder"
 works train gpt --data text --init-from elsewhere/copy/checkpoints/last/model.safetensors --max-steps 1 --devices 1
 works train gpt --data text --init-from left --max-steps 1 --devices 1
 refused 2 'is not among the 18' train gpt --data "$LS_SOURCE_DIR/CMakeLists.txt" --init-from characters --devices 1
