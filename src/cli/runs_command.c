@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "cli/cli.h"
 #include "launch/launch_state.h"
@@ -67,8 +68,9 @@ static void age_text(double seconds, char out[32])
         snprintf(out, 32, "%.0f d ago", seconds / 86400);
 }
 
-static void print_table(const list *l)
+static void print_table(const list *l, const char *runs_dir)
 {
+    if (l->count == 0) ls__log(LS__LOG_INFO, "no runs in %s (--runs-dir)", runs_dir);
     if (l->count == 0) return;
     printf("%-24s %-9s %5s %10s  %-11s %s\n", "run", "status", "ranks", "step", "changed",
            "command");
@@ -118,7 +120,7 @@ int ls_cli_runs(int argc, char **argv)
     if (status == LS_OK && ls__options_wants(o, "json")) {
         status = ls_cli_print_json(document(&l));
     } else if (status == LS_OK) {
-        print_table(&l);
+        print_table(&l, runs_dir);
         status = ls_cli_flush();
     }
     for (int i = 0; i < l.count; i++) ls__run_state_free(&l.runs[i]);
