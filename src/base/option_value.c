@@ -80,7 +80,8 @@ bool ls__every_parse(const char *text, ls_every *out)
     } else if (read_time_unit(word, &factor)) {
         *out = (ls_every) { .seconds = number * factor };
     } else if (*word == '\0' || strcmp(word, "step") == 0 || strcmp(word, "steps") == 0) {
-        if (number != floor(number) || number > 1e15) return false;
+        /* "1.0" is an epoch elsewhere: too dear a misunderstanding */
+        if (strchr(text, '.') || number != floor(number) || number > 1e15) return false;
         *out = LS_STEPS((int64_t)number);
     } else {
         return false;

@@ -294,8 +294,8 @@ static void periods_are_read_and_written(void **state)
     assert_true(ls__every_parse("500ms", &every) && every.seconds == 0.5);
     assert_true(ls__every_parse("3steps", &every) && every.steps == 3 && every.seconds == 0);
     assert_true(ls__every_parse("1.5epochs", &every) && every.epochs == 1.5 && every.steps == 0);
-    static const char *const wrong[] = { "",      "0",     "-1",   "1.5", "epoch",
-                                         "5 min", "5min ", "1e16", "m" };
+    static const char *const wrong[] = { "",      "0",     "-1",    "1.5",  "1.0",
+                                         "epoch", "5 min", "5min ", "1e16", "m" };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         if (ls__every_parse(wrong[i], &every)) fail_msg("\"%s\" was taken", wrong[i]);
 }
