@@ -58,6 +58,18 @@ static ls_status write_piece(void *user, const char *piece, size_t nbytes)
     return ls__fail_errno(LS_ERR_IO, "cannot write to standard output");
 }
 
+/* Refused before anything of it is printed. */
+static ls_status check_prompt(const generate *c, const ls_tokenizer *tokenizer)
+{
+    int32_t *tokens = NULL;
+    int64_t count;
+    size_t nbytes = strlen(c->prompt);
+    ls_status status =
+        nbytes ? ls_tokenizer_encode(tokenizer, c->prompt, nbytes, &tokens, &count) : LS_OK;
+    free(tokens);
+    return status;
+}
+
 static ls_status write_text(generate *c)
 {
     recipe_gpt recipe = { 0 };
@@ -73,6 +85,7 @@ static ls_status write_text(generate *c)
     LS_TRY_GOTO(ls_model_create(c->world, recipe_gpt_step, &recipe, &model), status, done);
     LS_TRY_GOTO(ls_cli_run_precision(&c->run, c->precision, model), status, done);
     LS_TRY_GOTO(ls_model_load(model, c->run.path), status, done);
+    LS_TRY_GOTO(check_prompt(c, tokenizer), status, done);
     LS_TRY_GOTO(write_piece(c, c->prompt, strlen(c->prompt)), status, done);
     double began = ls__now();
     status = recipe_gpt_generate(&recipe, model, tokenizer, c->prompt, &sampling, write_piece, c,

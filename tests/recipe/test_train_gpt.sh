@@ -81,6 +81,7 @@ for tokens in bytes characters; do
     [ "$(wc -l <out)" = 1 ] || fail "more than a document: $(cat out)"
 done
 refused 2 'U+0025) at byte 7' generate characters --prompt "In the %"
+[ ! -s out ] || fail "a refused prompt was printed: $(cat out)"
 works generate bytes --prompt "%" --max-tokens 2 # every text is bytes
 status=0
 "$lockstep" generate bytes --prompt "In" >/dev/full 2>err || status=$?
