@@ -42,7 +42,12 @@ static ls_status read_entry(const char *entry, int size, ls__injection *out)
         return wrong(entry);
     out->signal = signal_of(name);
     if (out->signal == 0 || !ls__duration_parse(at, &out->at) || out->at < 0) return wrong(entry);
-    return ls__launcher_number("inject", rank, 0, size - 1, &out->rank);
+    long number = strtol(rank, NULL, 10); /* digits; too many are LONG_MAX */
+    if (number >= size)
+        return ls_fail(LS_ERR_CONFIG, "--inject %.80s: there is no rank %s; the last is %d", entry,
+                       rank, size - 1);
+    out->rank = (int)number;
+    return LS_OK;
 }
 
 static int by_time(const void *a, const void *b)

@@ -53,6 +53,31 @@ static ls_status not_executable(const char *name, int *exit_code)
     return ls_fail(LS_ERR_CONFIG, "%.200s: no such program", name);
 }
 
+/* A script whose first line names a program that is not there: the kernel's own words for it, "No
+ * such file or directory", send people looking for the script. */
+static ls_status interpreter_is_there(const char *name, const char *path, int *exit_code)
+{
+    char line[256] = "";
+    FILE *file = fopen(path, "re");
+    if (!file) return LS_OK; /* may be executed and not read */
+    bool script = fgets(line, sizeof line, file) && strncmp(line, "#!", 2) == 0;
+    fclose(file);
+    if (!script) return LS_OK;
+    char *interpreter = line + 2 + strspn(line + 2, " \t");
+    size_t length = strcspn(interpreter, " \t\n");
+    bool windows = memchr(interpreter, '\r', length) != NULL;
+    interpreter[length] = '\0';
+    if (length == 0 || access(interpreter, F_OK) == 0) return LS_OK;
+    *exit_code = 127;
+    if (windows)
+        return ls_fail(LS_ERR_CONFIG,
+                       "%.200s: its first line ends as on Windows, so that no interpreter is "
+                       "found; sed -i 's/\\r$//' %.200s",
+                       name, name);
+    return ls_fail(LS_ERR_CONFIG, "%.200s: the interpreter of its first line, %.200s, is not there",
+                   name, interpreter);
+}
+
 static ls_status find_python(char out[LS_PATH_MAX], int *exit_code)
 {
     const char *chosen = getenv("PYTHON_EXEC"); /* as torchrun */
@@ -99,6 +124,8 @@ ls_status ls__launcher_program(const ls__launcher_flags *flags, char **words,
         }
     } else if (!find_executable(words[0], out->path)) {
         return not_executable(words[0], exit_code);
+    } else {
+        LS_TRY(interpreter_is_there(words[0], out->path, exit_code));
     }
     memcpy(out->argv + n, words, (size_t)count * sizeof *words);
     return LS_OK;

@@ -90,6 +90,11 @@ ls_status ls__child_start(const ls__child_options *options, ls__child *out)
         errno = error;
         if (!options->path) return ls__fail_errno(LS_ERR_INTERNAL, "cannot start a rank");
         out->exit_code = error == ENOENT ? 127 : 126;
+        if (error == ENOEXEC)
+            return ls_fail(LS_ERR_CONFIG,
+                           "cannot execute %s: neither a program for this machine nor a script "
+                           "with a #! line; name its interpreter before it",
+                           options->path);
         return ls__fail_errno(LS_ERR_CONFIG, "cannot execute %s", options->path);
     }
     out->pid = pid;
