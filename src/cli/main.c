@@ -1,7 +1,9 @@
 /* The lockstep command: finds the subcommand and hands it the rest of the line. The words of the
  * subcommand are taken off, so that it sees an argv like any program's. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "cli/cli.h"
@@ -140,8 +142,20 @@ static int run_help(int argc, char **argv)
     return 0;
 }
 
+/* Somebody may have closed our standard streams (a daemon, "2>&-"): the next files that we open would
+ * take their numbers, and what is meant for people would go into them. Ranks of ls_world_init do the
+ * same. */
+static void open_streams(void)
+{
+    int fd;
+    do fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0) close(fd);
+}
+
 int main(int argc, char **argv)
 {
+    open_streams();
     if (argc < 2) {
         print_overview(stderr);
         return 2;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <xxhash.h>
@@ -433,6 +434,17 @@ void ls__output_serve(ls__output *o)
     pause_streams(o);
 }
 
+/* What follows is our own report, on stderr. Standard output in a file or pipe of its own stays what
+ * rank 0 has written, to the byte. */
+static void end_lines(ls__output *o)
+{
+    struct stat out, err;
+    ls__sink_end_line(&o->sinks[1]);
+    if (fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
+        out.st_dev == err.st_dev && out.st_ino == err.st_ino)
+        ls__sink_end_line(&o->sinks[0]);
+}
+
 void ls__output_drain(ls__output *o, double seconds, int interrupt_fd)
 {
     for (int r = 0; r < o->size; r++) {
@@ -442,6 +454,7 @@ void ls__output_drain(ls__output *o, double seconds, int interrupt_fd)
         }
     }
     if (o->fold) ls__fold_flush(o->fold, true);
+    end_lines(o);
     double deadline = ls__now() + seconds;
     for (;;) {
         flush_sinks(o);

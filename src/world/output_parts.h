@@ -15,6 +15,7 @@ typedef struct ls__sink {
     int error; /* of the write that failed */
     ls__bytes queue;
     int64_t dropped; /* lines, since the last word about it */
+    bool begun;      /* the last line is not ended */
 } ls__sink;
 
 /* Writes what the stream takes without blocking. */
@@ -24,6 +25,8 @@ size_t ls__sink_waiting(const ls__sink *sink);
 void ls__sink_add(ls__sink *sink, bool may_drop, const char *prefix, const char *text,
                   size_t nbytes, bool newline);
 bool ls__sink_full(const ls__sink *sink);
+/* Ends a line that was begun, so that the launcher's own words do not hang on it. */
+void ls__sink_end_line(ls__sink *sink);
 
 /* --- the log of one rank --- */
 typedef struct ls__rank_log {

@@ -80,6 +80,12 @@ void ls__sink_flush(ls__sink *s)
     }
 }
 
+void ls__sink_end_line(ls__sink *s)
+{
+    if (s->begun && !s->broken) ls__bytes_add(&s->queue, "\n", 1);
+    s->begun = false;
+}
+
 void ls__sink_add(ls__sink *s, bool may_drop, const char *prefix, const char *text, size_t nbytes,
                   bool newline)
 {
@@ -88,7 +94,12 @@ void ls__sink_add(ls__sink *s, bool may_drop, const char *prefix, const char *te
         s->dropped++;
         return;
     }
+    if (prefix[0]) ls__sink_end_line(s);
     if (ls__bytes_add(&s->queue, prefix, strlen(prefix)) &&
         ls__bytes_add(&s->queue, text, nbytes) && newline)
         ls__bytes_add(&s->queue, "\n", 1);
+    if (newline)
+        s->begun = false;
+    else if (nbytes > 0)
+        s->begun = text[nbytes - 1] != '\n' && text[nbytes - 1] != '\r';
 }

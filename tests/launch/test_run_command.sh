@@ -123,6 +123,15 @@ run 126 ./not-executable
 has err "chmod +x"
 printf 'nothing known' >nonsense && chmod +x nonsense
 run 126 ./nonsense
+has err "nor a script with a #! line"
+printf '#!/no/such/shell\n' >lost && chmod +x lost
+run 127 ./lost
+has err "the interpreter of its first line, /no/such/shell, is not there"
+printf '#!/bin/sh\r\ntrue\r\n' >windows && chmod +x windows
+run 127 ./windows
+has err "its first line ends as on Windows"
+timeout 20 "$lockstep" run --nproc-per-node 2 sh -c 'echo hi; echo there >&2; exit 4' <&- >&- 2>&-
+[ $? -eq 4 ] || fail "closed standard streams were not survived"
 run 7 --nproc-per-node 3 sh -c '[ $RANK = 1 ] || exec sleep 60; echo it is broken >&2; exit 7'
 has err "rank 1 (host $(hostname), process "
 has err "exited with code 7"

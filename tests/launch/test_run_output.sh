@@ -8,6 +8,10 @@ run 0 --nproc-per-node 4 --name folded sh -c 'echo "the same" >&2; echo "the sam
 [ "$(grep -c -x -F -e '[1-3] the same' err)" -eq 2 ] || fail "equal lines were not folded"
 for rank in 1 2 3; do has err "[$rank] rank $rank"; done
 [ "$(grep -c 'the same' runs/folded/logs/rank-2.log)" -eq 2 ] || fail "a log is not whole"
+# A line without an end is ended before somebody else's begins; on standard output alone it stays as it is.
+run 3 --nproc-per-node 2 sh -c 'printf begun >&2; printf whole; exit 3'
+grep -q -x begun err || fail "words of others hang on a line of rank 0"
+[ "$(cat out)" = whole ] && [ "$(wc -c <out)" -eq 5 ] || fail "rank 0's stdout is not what it wrote"
 cat >bar.py <<'EOF'
 import os, sys, time
 for i in range(200):

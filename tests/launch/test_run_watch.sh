@@ -52,6 +52,7 @@ EOF
 run 2 --inject boil:rank=0@1s true
 has err "SIGNAL:rank=R@TIME"
 run 2 --nproc-per-node 2 --inject kill:rank=2@1s true
+has err "there is no rank 2; the last is 1"
 run 2 --inject "kill:rank=0@1s " true
 
 # --- silence and hangs ---
