@@ -62,8 +62,9 @@ ls_status ls_fail(ls_status status, const char *format, ...)
 
 ls_status ls__fail_errno(ls_status status, const char *format, ...)
 {
-    char reason[128], tail[132];
-    snprintf(tail, sizeof tail, ": %s", strerror_r(errno, reason, sizeof reason));
+    char reason[128], tail[192];
+    const char *todo = errno == EMFILE ? " (ulimit -n raises how many)" : "";
+    snprintf(tail, sizeof tail, ": %s%s", strerror_r(errno, reason, sizeof reason), todo);
     va_list args;
     va_start(args, format);
     keep_text(status, format, args, tail);
