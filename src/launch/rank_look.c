@@ -13,8 +13,8 @@
 #include "base/memory.h"
 #include "launch/launcher_job.h"
 
-/* WRITING_MS: a program that writes its step anew empties the file first. */
 enum { FIGURES_MAX = 256 << 20, WRITING_MS = 2 };
+static const double just_now = 0.02; /* seconds; file times come in steps of some milliseconds */
 
 static const char asked_name[] = "watched", figures_name[] = "figures.json";
 
@@ -75,7 +75,9 @@ void ls__rank_look_beat(ls__rank_look *look, const char *folder, int local)
     if (!folder[0] || stat(path, &info) != 0) return;
     look->beat_at = modified_at(&info);
     look->step = ls__rank_beat_step(path);
-    if (look->step >= 0) return;
+    /* A program that writes its step anew empties the file first; one that only touches it stays
+     * empty, and launchers have no time to wait for it. */
+    if (look->step >= 0 || ls__wall_time() - look->beat_at > just_now) return;
     ls__sleep_ms(WRITING_MS);
     look->step = ls__rank_beat_step(path);
 }
