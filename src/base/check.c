@@ -63,8 +63,8 @@ ls_status ls_fail(ls_status status, const char *format, ...)
 ls_status ls__fail_errno(ls_status status, const char *format, ...)
 {
     char reason[128], tail[192];
-    const char *todo = errno == EMFILE ? " (ulimit -n raises how many)" : "";
-    snprintf(tail, sizeof tail, ": %s%s", strerror_r(errno, reason, sizeof reason), todo);
+    const char *hint = errno == EMFILE ? " (ulimit -n raises how many)" : "";
+    snprintf(tail, sizeof tail, ": %s%s", strerror_r(errno, reason, sizeof reason), hint);
     va_list args;
     va_start(args, format);
     keep_text(status, format, args, tail);

@@ -1,3 +1,4 @@
+/* One rank in this process, and a folder that goes with it. */
 #include "trainer/helper_single.h"
 
 #include "base/file.h"
