@@ -14,6 +14,7 @@ endforeach()
 if(TARGET lockstep_command)
     set_target_properties(lockstep_command PROPERTIES INSTALL_RPATH "$ORIGIN/${LS_BIN_TO_LIB}")
     install(TARGETS lockstep_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    install(FILES src/launch/python/sitecustomize.py DESTINATION ${CMAKE_INSTALL_LIBDIR}/lockstep/lockstep_python)
 endif()
 install(DIRECTORY include/lockstep DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 

@@ -46,9 +46,10 @@ static int find_places(char places[MAX_PLACES][LS_PATH_MAX])
     return n;
 }
 
-static ls_status not_found(const char *file, char places[MAX_PLACES][LS_PATH_MAX], int n)
+static ls_status not_found(const char *file)
 {
-    char list[3 * 256] = "";
+    char places[MAX_PLACES][LS_PATH_MAX], list[3 * 256] = "";
+    int n = find_places(places);
     size_t used = 0;
     for (int i = 0; i < n; i++)
         used +=
@@ -60,14 +61,20 @@ static ls_status not_found(const char *file, char places[MAX_PLACES][LS_PATH_MAX
         file, list);
 }
 
-ls_status ls__plugin_find(const char *name, char path[LS_PATH_MAX])
+bool ls__plugin_file(const char *file, char path[LS_PATH_MAX])
 {
-    char places[MAX_PLACES][LS_PATH_MAX], file[64];
-    snprintf(file, sizeof file, "lockstep_%.40s.so", name);
+    char places[MAX_PLACES][LS_PATH_MAX];
     int n = find_places(places);
     for (int i = 0; i < n; i++)
-        if (ls__path_join(path, places[i], file) == LS_OK && ls__path_exists(path)) return LS_OK;
-    return not_found(file, places, n);
+        if (ls__path_join(path, places[i], file) == LS_OK && ls__path_exists(path)) return true;
+    return false;
+}
+
+ls_status ls__plugin_find(const char *name, char path[LS_PATH_MAX])
+{
+    char file[64];
+    snprintf(file, sizeof file, "lockstep_%.40s.so", name);
+    return ls__plugin_file(file, path) ? LS_OK : not_found(file);
 }
 
 ls_status ls__plugin_load(const char *name, const char *table, const char *needs, const void **out)

@@ -1,7 +1,6 @@
-/* Ranks of PyTorch that never meet. A script that does not call init_process_group, and Lightning's
- * Trainer(devices="auto") on CPUs, do all of the work in every rank, and nothing says so. Two looks:
- * before the start for the words of that Trainer, which are the script's and beat any variable, and
- * a minute after it, when imports are over and rank 0's store listens as long as the job. */
+/* Ranks of PyTorch that never meet. A script that does not call init_process_group does all of the
+ * work in every rank, and nothing says so. A look a minute after the start, when imports are over
+ * and rank 0's store listens as long as the job. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,35 +12,6 @@
 #include "launch/launcher_job.h"
 
 static const double look_at = 60.0; /* seconds after a start */
-
-enum { SCRIPT_MAX = 1 << 20 };
-
-bool ls__script_trains_alone(const char *text)
-{
-    return strstr(text, "lightning") && strstr(text, "Trainer(") &&
-           (strstr(text, "devices=\"auto\"") || strstr(text, "devices='auto'"));
-}
-
-void ls__alone_check_program(const ls__launcher_job *j)
-{
-    const char *script = NULL;
-    char *text;
-    size_t nbytes;
-    for (char **word = j->plan->argv; *word && !script; word++) {
-        size_t length = strlen(*word);
-        if (length > 3 && strcmp(*word + length - 3, ".py") == 0) script = *word;
-    }
-    if (!j->plan->on_cpus || j->plan->place.world_size <= 1 || !script) return;
-    if (ls__file_read(script, SCRIPT_MAX, &text, &nbytes) != LS_OK) return;
-    if (ls__script_trains_alone(text))
-        ls__log(
-            LS__LOG_WARN,
-            "%s says devices=\"auto\", and to Lightning's Trainer all CPUs are one device: each "
-            "rank would train alone, as under torchrun. Leave devices out (auto is what it then "
-            "is, and the ranks are found)",
-            script);
-    ls__free(text);
-}
 
 bool ls__tcp_listens(FILE *table, int port)
 {
@@ -98,8 +68,7 @@ void ls__alone_check(ls__launcher_job *j)
     ls__log(LS__LOG_WARN,
             "%d ranks run PyTorch, and after a minute rank 0 does not listen on MASTER_PORT (%d): "
             "each may be doing all of the work alone. A script joins them by "
-            "torch.distributed.init_process_group(); with Lightning on CPUs leave devices=\"auto\" "
-            "out",
+            "torch.distributed.init_process_group()",
             ranks, j->port);
     ls__events_write(j, "ranks-alone", json_pack("{s:i}", "port", j->port));
 }

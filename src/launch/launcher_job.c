@@ -429,7 +429,6 @@ int ls__launcher_supervise(ls__launcher_plan *plan, int guardian_fd, const char 
     } else if (status == LS_OK) {
         tell_start(&j);
         ls__mpi_check_program(&j);
-        ls__alone_check_program(&j);
         run_job(&j);
         ls__nodes_finish(&j);
         finish_output(&j);

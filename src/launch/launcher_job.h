@@ -167,10 +167,6 @@ double ls__mpi_due(const ls__launcher_job *j); /* negative = never */
 void ls__mpi_check_process(ls__launcher_job *j);
 
 /* --- alone.c --- */
-/* Whether a Python script has Lightning's Trainer(devices="auto"). */
-bool ls__script_trains_alone(const char *text);
-/* Warns of one on CPUs, before the start. */
-void ls__alone_check_program(const ls__launcher_job *j);
 /* Whether /proc/net/tcp or tcp6 has somebody listening on that port. */
 bool ls__tcp_listens(FILE *table, int port);
 /* Warns once when ranks of PyTorch do not meet. */

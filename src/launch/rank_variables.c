@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/memory.h"
+#include "base/plugin.h"
 #include "launch/launcher_job.h"
 
 enum { MOST_SET = 48 };
@@ -192,6 +193,19 @@ static ls_status set_count(ls__rank_variables *v, const char *name, int count)
     return set_unless_there(v, name, text);
 }
 
+/* Our sitecustomize.py before the path that Python programs were given: what it does stands there. */
+static ls_status set_python_path(ls__rank_variables *v)
+{
+    char folder[LS_PATH_MAX];
+    const char *given = getenv("PYTHONPATH");
+    if (!ls__plugin_file("lockstep_python", folder)) return LS_OK;
+    if (!given || !given[0]) return set(v, "PYTHONPATH", folder);
+    char *both = ls__format("%s:%s", folder, given);
+    ls_status status = both ? set(v, "PYTHONPATH", both) : LS_ERR_MEMORY;
+    ls__free(both);
+    return status;
+}
+
 /* Lightning and Accelerate ask the machine what there is, not the launcher, and to them all its
  * CPUs are one device: each rank would train alone. Ranks that see one GPU each are to Lightning
  * nodes of one GPU. Its devices times its nodes must be the ranks. */
@@ -200,6 +214,7 @@ static ls_status set_frameworks(ls__rank_variables *v, const ls__launcher_plan *
     const ls__node_place *place = &plan->place;
     if (place->world_size == 1) return LS_OK;
     int nodes = plan->isolate ? place->world_size : place->world_size / place->local_size;
+    if (plan->on_cpus && place->local_size > 1) LS_TRY(set_python_path(v));
     if (plan->on_cpus) {
         LS_TRY(set_count(v, "LT_DEVICES", place->local_size));         /* Fabric */
         LS_TRY(set_count(v, "PL_TRAINER_DEVICES", place->local_size)); /* Trainer's default */

@@ -35,12 +35,24 @@ run 0 --nproc-per-node 1 env
 lacks out PL_TRAINER
 lacks out ACCELERATE
 
-# Lightning's devices="auto" written out beats every variable: on CPUs it is warned of.
-echo 'if False: import lightning; lightning.Trainer(accelerator="auto", devices="auto")' >auto.py
-run 0 --nproc-per-node 2 auto.py
-has err 'auto.py says devices="auto"'
-run 0 --nproc-per-node 1 auto.py
-lacks err 'devices="auto"'
+# Lightning's devices="auto" written out beats every variable: what it counts on CPUs are the ranks, on one machine. The
+# path of Python programs, and a sitecustomize of somebody's own, stay.
+mkdir -p path/lightning/pytorch/accelerators
+echo 'print("own sitecustomize")' >path/sitecustomize.py
+cat >path/lightning/pytorch/accelerators/cpu.py <<'END'
+class CPUAccelerator:
+    @staticmethod
+    def auto_device_count():
+        return 1
+END
+echo 'from lightning.pytorch.accelerators.cpu import CPUAccelerator
+import sys
+print("devices", CPUAccelerator.auto_device_count(), [p for p in sys.path if p.endswith("lockstep_python")])' >auto.py
+for ranks in 3 1; do
+    PYTHONPATH=$PWD/path "$lockstep" run --devices cpu:$ranks auto.py >out 2>err
+    has out "devices $ranks []"
+    has out "own sitecustomize"
+done
 
 # What somebody has set stays; what nobody has is shared out among the ranks.
 OMP_NUM_THREADS=5 PYTHONUNBUFFERED=0 "$lockstep" run --nproc-per-node 1 env >out 2>err
