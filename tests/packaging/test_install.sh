@@ -30,6 +30,8 @@ libdir=$(pkg-config --variable=libdir lockstep)
 # The command needs no LD_LIBRARY_PATH, nor does the plugin.
 "$prefix/bin/lockstep" --version >"$work/log" 2>&1 || fail "the installed command does not run"
 grep -q "^lockstep $(pkg-config --modversion lockstep)$" "$work/log" || fail "the command's version is another"
+"$prefix/bin/lockstep" run --devices cpu:2 --runs-dir "$work/runs" env >"$work/log" 2>&1 || fail "the installed launcher does not run"
+grep -q "PYTHONPATH=$prefix/.*/lockstep/lockstep_python$" "$work/log" || fail "the installed launcher has no sitecustomize.py"
 if ldd "$libdir/lockstep/lockstep_cpu.so" 2>&1 | grep liblockstep >"$work/log" && ! grep -q "$prefix" "$work/log"; then
     fail "the installed plugin takes another liblockstep"
 fi
