@@ -214,7 +214,7 @@ void ls__job_request_end(ls__launcher_job *j, int number)
         j->deadline = deadline_in(j->plan->grace);
         ls__crew_signal(&j->crew, number);
         ls__log(LS__LOG_INFO, "%s was passed on to every rank%s", name,
-                number == SIGINT ? "; once more to end them now" : "");
+                number == SIGINT ? "; once more, a second later, to end them now" : "");
     } else if (j->phase == LS__JOB_STOPPING && now - j->stop_at > one_request) {
         ls__job_ended_by(j, &(ls__end) { .kind = LS__END_SECOND, .rank = -1, .signal = number });
         ls__job_kill(j);

@@ -133,7 +133,7 @@ void ls__job_request_stop(ls__job *job, int signal)
         job->stop_at = now;
         ls__shm_request_stop(job->shm, signal);
         ls__log(LS__LOG_INFO, "%s: stopping at the next step%s", ls__signal_name(signal, name),
-                signal == SIGINT ? "; once more to stop now" : "");
+                signal == SIGINT ? "; once more, a second later, to stop now" : "");
     } else if (now - job->stop_at > one_request) {
         job->stop_now = true;
         job->end = (ls__end) { .kind = LS__END_SECOND, .rank = -1, .signal = signal };

@@ -49,7 +49,9 @@ static void say_stopping(int number)
 {
     if (!state.talks) return;
     if (state.terminal) say("\r\033[K"); /* the progress line */
-    say(number == SIGINT    ? "lockstep: SIGINT: stopping at the next step; once more to stop now\n"
+    say(number == SIGINT
+            ? "lockstep: SIGINT: stopping at the next step; once more, a second later, "
+              "to stop now\n"
         : number == SIGTERM ? "lockstep: SIGTERM: stopping at the next step\n"
                             : "lockstep: SIGUSR1: stopping at the next step\n");
 }

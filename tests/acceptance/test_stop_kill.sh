@@ -28,7 +28,7 @@ for n in 1 2 3; do
     start term-$n $n; kill -TERM $pid; ends 75 "SIGTERM to $n"; saved term-$n
     grep -q "SIGTERM: stopping at the next step" "$work/err" || fail "SIGTERM to $n is not answered"
     start int-$n $n; kill -INT $pid; ends 130 "SIGINT to $n"; saved int-$n
-    grep -q "SIGINT: stopping at the next step; once more" "$work/err" || fail "SIGINT to $n is not answered"
+    grep -q "SIGINT: stopping at the next step; once more, a second later, to stop now" "$work/err" || fail "SIGINT to $n is not answered"
 done
 start rank 2; kill -TERM "$(pgrep -P $pid | tail -n 1)"; ends 75 "SIGTERM to a rank"; saved rank
 start both 2; kill -TERM $pid; kill -TERM $pid; ends 75 "two at once are one"; saved both

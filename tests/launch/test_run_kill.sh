@@ -55,6 +55,7 @@ grep -q "the launcher .* was killed by SIGKILL" err || { echo "the launcher's en
 case_of "the guardian is killed" 137 'kill -KILL $pid'
 case_of "SIGTERM to the whole" 143 'kill -TERM $pid'
 case_of "SIGINT to the whole" 130 'kill -INT $pid'
+grep -q "once more, a second later, to end them now" err || { echo "when a second SIGINT counts is not told"; bad=1; }
 case_of "SIGHUP to the whole" 129 'kill -HUP $pid'
 case_of "SIGQUIT to the whole" 131 'kill -QUIT $pid'
 case_of "SIGTERM to the launcher alone" 143 'kill -TERM $(cat launcher)'
