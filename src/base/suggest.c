@@ -67,7 +67,7 @@ const char *ls__suggest(const char *text, const char *const *names)
     return close || length < 4 ? close : only_one_containing(text, names);
 }
 
-/* What Lightning, torchrun and others call it, and ours. */
+/* What Lightning, torchrun, mpirun and others call it, and ours: the first that the program has. */
 static const struct {
     const char *theirs, *ours;
 } foreign_spellings[] = {
@@ -102,7 +102,10 @@ static const struct {
     { "lr-scheduler-type", "--schedule" },
     { "max-grad-norm", "--gradient-clip-val" },
     { "max-iters", "--max-steps" },
+    { "n", "--nproc-per-node N" },
+    { "np", "--nproc-per-node N" },
     { "np", "--devices" },
+    { "nproc", "--nproc-per-node N" },
     { "nproc", "--devices" },
     { "nproc-per-node", "--devices" },
     { "num-epochs", "--max-epochs" },
@@ -142,9 +145,10 @@ static bool is_among(const char *name, size_t length, const char *const *names)
 static const char *translate(const char *theirs, const char *const *names)
 {
     for (size_t i = 0; i < sizeof foreign_spellings / sizeof foreign_spellings[0]; i++) {
-        if (strcmp(foreign_spellings[i].theirs, theirs) != 0) continue;
         const char *ours = foreign_spellings[i].ours;
-        return is_among(ours + 2, strcspn(ours + 2, " "), names) ? ours : NULL;
+        if (strcmp(foreign_spellings[i].theirs, theirs) == 0 &&
+            is_among(ours + 2, strcspn(ours + 2, " "), names))
+            return ours;
     }
     return NULL;
 }

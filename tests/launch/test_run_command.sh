@@ -104,6 +104,7 @@ refused() {
 }
 refused "no program" --nproc-per-node 2
 refused "did you mean --nproc-per-node?" --nproc-per-nod 2 true
+refused "-n: no such flag; here it is --nproc-per-node N" -n 2 true
 refused "where is the first node?" --nnodes 2 --node-rank 1 true
 refused "one machine, --nnodes 2 are more" --nnodes 2 --standalone true
 refused "the number of processes does not change" --nnodes 1:4 true
