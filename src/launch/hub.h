@@ -46,7 +46,7 @@ bool ls__hub_is_here(const ls__hub *hub, int launcher);
 const ls__node_join *ls__hub_join_of(const ls__hub *hub, int launcher);
 /* Seconds since a launcher's last word; 0 for the hub's own. */
 double ls__hub_silence_of(const ls__hub *hub, int launcher);
-/* "0, 2": who has not come; cut when long. */
+/* "node 2" or "nodes 0, 2": who has not come; cut when long. */
 void ls__hub_missing_text(const ls__hub *hub, char *out, size_t size);
 
 /* When all are there: fixes the places and sends each its own. common: what is the same for all

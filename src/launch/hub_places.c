@@ -117,11 +117,11 @@ int ls__hub_local_rank(const ls__hub *hub, int launcher)
 
 void ls__hub_missing_text(const ls__hub *hub, char *out, size_t size)
 {
-    size_t used = 0;
-    out[0] = '\0';
+    bool one = ls__hub_launchers(hub) - ls__hub_here(hub) == 1;
+    size_t used = (size_t)snprintf(out, size, "node%s", one ? "" : "s"), begin = used;
     for (int i = 0; i < hub->options.launchers && used + 24 < size; i++) {
         if (hub->slots[i].here) continue;
-        used += (size_t)snprintf(out + used, size - used, "%s%d", used ? ", " : "", i);
+        used += (size_t)snprintf(out + used, size - used, "%s %d", used > begin ? "," : "", i);
     }
     if (used + 24 >= size) snprintf(out + used, size - used, ", ...");
 }

@@ -178,7 +178,7 @@ static void tell_missing(ls__nodes_job *n)
     char missing[200];
     if (!is_time_to_tell(n)) return;
     ls__hub_missing_text(n->hub, missing, sizeof missing);
-    ls__log(LS__LOG_INFO, "%d of %d nodes are here; waiting for node %s", ls__hub_here(n->hub),
+    ls__log(LS__LOG_INFO, "%d of %d nodes are here; waiting for %s", ls__hub_here(n->hub),
             ls__hub_launchers(n->hub), missing);
 }
 
@@ -207,8 +207,9 @@ ls_status ls__nodes_late(ls__launcher_job *j)
     double limit = j->plan->nodes.timeout;
     if (n->hub) {
         ls__hub_missing_text(n->hub, missing, sizeof missing);
-        return ls_fail(LS_ERR_TIMEOUT, "%d of %d nodes came within %g s (--timeout); missing: %s",
-                       ls__hub_here(n->hub), ls__hub_launchers(n->hub), limit, missing);
+        int here = ls__hub_here(n->hub), all = ls__hub_launchers(n->hub);
+        return ls_fail(LS_ERR_TIMEOUT, "%d of %d nodes came within %g s (--timeout); %s %s missing",
+                       here, all, limit, missing, all - here == 1 ? "is" : "are");
     }
     if (ls__spoke_state_of(n->spoke) == LS__SPOKE_JOINED)
         return ls_fail(LS_ERR_TIMEOUT, "not all nodes came within %g s (--timeout)", limit);

@@ -111,7 +111,7 @@ has err1 "does not know this job's secret"
 wait $p0 || fail "the first of two nodes fails"
 cp err0 err
 run 69 --nnodes 2 --timeout 1s sh rank.sh
-has err "1 of 2 nodes came within 1 s (--timeout); missing: 1"
+has err "1 of 2 nodes came within 1 s (--timeout); node 1 is missing"
 run 69 --join 127.0.0.1:$port/x --timeout 1s sh rank.sh
 has err "could not be reached within 1 s"
 # Kubernetes' variables need no flags: PyTorchJob's, and those of TrainJob, which are flags
