@@ -1,4 +1,5 @@
 /* One run of the launcher from plan to exit code: its name and folders, and who does what. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,16 @@ static ls_status make_run(ls__launcher_plan *plan, int *lock)
             ls_error_text());
     plan->name[0] = '\0';
     return LS_OK;
+}
+
+/* Logs that somebody asked for are worth more than a run without them. */
+static ls_status make_log_dir(const char *path)
+{
+    if (!path[0]) return LS_OK;
+    if (ls__folder_make(&ls__fs_unsynced, path) == LS_OK && access(path, W_OK | X_OK) == 0)
+        return LS_OK;
+    if (errno == EEXIST) errno = ENOTDIR; /* a file has that name */
+    return ls__fail_errno(LS_ERR_CONFIG, "--log-dir %s cannot be written", path);
 }
 
 /* For files that are the job's own and go with it. */
@@ -58,7 +69,8 @@ int ls__launcher_run(ls__launcher_plan *plan)
     if (other) plan->name[0] = '\0';
     bool kept = !other && (!plan->no_logs || plan->named);
     if (kept) ls__first_node_find(plan);
-    ls_status status = kept ? make_run(plan, &lock) : LS_OK;
+    ls_status status = make_log_dir(plan->log_dir);
+    if (status == LS_OK && kept) status = make_run(plan, &lock);
     if (status == LS_OK && !plan->run_id[0])
         snprintf(plan->run_id, sizeof plan->run_id, "%s", plan->name[0] ? plan->name : "lockstep");
     if (status == LS_OK) status = make_folder(folder);

@@ -57,6 +57,9 @@ has here/rank-1.log "line 1"
 rm -rf runs
 run 0 --nproc-per-node 1 --log-dir none true
 [ ! -e runs ] || fail "--log-dir none left something"
+run 2 --nproc-per-node 1 --log-dir /dev/null/logs true
+has err "error: --log-dir /dev/null/logs cannot be written: Not a directory"
+[ ! -e runs ] || fail "a refused --log-dir left a run"
 # Where nothing can be kept a program runs all the same, unless somebody asked for it.
 mkdir closed
 chmod 500 closed
