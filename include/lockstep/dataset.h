@@ -81,8 +81,9 @@ LS_NODISCARD ls_status ls_dataset_npy(const char *x, const char *y, ls_dataset *
  * never read as a whole. */
 LS_NODISCARD ls_status ls_dataset_tokens(const char *pattern, int64_t context, ls_dataset **out);
 typedef struct ls_token_options {
-    int64_t vocabulary; /* of the model: a token at or above is an error of the read, which names
-                           the file and the token's position; 0 = not checked */
+    int64_t vocabulary; /* of the model: a token at or above is an error that names the file and the
+                           token's position, at once where it is among a file's first, else of the
+                           read; 0 = not checked */
 } ls_token_options;
 LS_NODISCARD ls_status ls_dataset_tokens_with(const char *pattern, int64_t context,
                                               const ls_token_options *options, ls_dataset **out);

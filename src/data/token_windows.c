@@ -17,6 +17,7 @@
 enum {
     AROUND = 1 << 20,       /* bytes that the kernel maps around a fault: 64 KB, or a large folio */
     RESIDENT_MAX = 1 << 26, /* bytes of mappings that may be touched before they are handed back */
+    LOOK = 1 << 22,         /* tokens of all files that are looked at before training */
 };
 
 typedef struct token_windows {
@@ -67,10 +68,34 @@ static ls_status check_tokens(const token_windows *w, const ls__token_run *run,
     if (!bad) return LS_OK;
     int64_t i = 0;
     while ((uint32_t)tokens[i] < limit) i++;
+    bool headerless = run->tokens.values == run->file.bytes;
     return ls_fail(LS_ERR_DATA,
                    "%s: token %lld holds %u, but the vocabulary has %u: the file was made with "
-                   "another tokenizer, or is damaged",
-                   run->name, (long long)(begin + i), (uint32_t)tokens[i], limit);
+                   "another tokenizer, or is damaged%s",
+                   run->name, (long long)(begin + i), (uint32_t)tokens[i], limit,
+                   headerless ? ", or is not one of 16-bit tokens without a header" : "");
+}
+
+/* The beginning of each file: another tokenizer's tokens show there, not after hours of training. */
+static ls_status look_at_tokens(token_windows *w)
+{
+    enum { PIECE = 4096 };
+    int32_t tokens[PIECE];
+    int64_t most = LOOK / w->source.nruns + 1;
+    for (int64_t i = 0; i < w->source.nruns; i++) {
+        const ls__token_run *run = &w->source.runs[i];
+        const ls__stored *stored = run->tokens.stored;
+        int64_t used = windows_of(run, w->source.context) * w->source.context + 1;
+        int64_t count = used == 1 ? 0 : used < most ? used : most;
+        if (!run->file.is_file || (!w->source.vocabulary && stored->size < 4)) continue;
+        for (int64_t begin = 0; begin < count; begin += PIECE) {
+            int64_t n = count - begin < PIECE ? count - begin : PIECE;
+            stored->convert(tokens, run->tokens.values + begin * stored->size, n);
+            LS_TRY(check_tokens(w, run, tokens, n, begin));
+        }
+        count_touched(w, (size_t)(count * stored->size));
+    }
+    return LS_OK;
 }
 
 static int64_t windows_length(void *self)
@@ -191,6 +216,7 @@ ls_status ls__token_windows(ls__token_source *source, ls_dataset **out)
     bool whole = w->mapped <= LS__DATA_WHOLE_MAX;
     for (int64_t i = 0; i < w->source.nruns; i++)
         ls__data_file_want(&w->source.runs[i].file, whole);
+    LS_TRY_GOTO(look_at_tokens(w), status, failed);
     LS_TRY_GOTO(ls__dataset_create(&windows_ops, w, fields, 2, w->source.name, out), status,
                 failed);
     w->source.name = NULL; /* the dataset has a copy */

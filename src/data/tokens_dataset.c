@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "data/tokens.h"
 
@@ -17,6 +18,19 @@ static ls_status open_run(const char *path, ls__token_run *run)
     return ls__tokens_parse(run->file.bytes, run->file.nbytes, path, &run->tokens);
 }
 
+/* Any file could be one of tokens without a header, so it is told what was made of it. */
+static void tell_headerless(const ls__token_source *source)
+{
+    int64_t tokens = 0;
+    for (int64_t i = 0; i < source->nruns; i++) {
+        const ls__token_run *run = &source->runs[i];
+        if (run->tokens.values == run->file.bytes) tokens += run->tokens.count;
+    }
+    if (tokens > 0)
+        ls__log(LS__LOG_INFO, "%s: %lld tokens of 16 bits, without a header", source->name,
+                (long long)tokens);
+}
+
 static ls_status open_runs(char *const *paths, size_t npaths, ls__token_source *source)
 {
     source->runs = ls__alloc(npaths, sizeof *source->runs);
@@ -25,6 +39,7 @@ static ls_status open_runs(char *const *paths, size_t npaths, ls__token_source *
         source->nruns++;
         LS_TRY(open_run(paths[i], &source->runs[i]));
     }
+    tell_headerless(source);
     return LS_OK;
 }
 

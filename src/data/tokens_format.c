@@ -68,6 +68,17 @@ static bool looks_like_text(const uint8_t *bytes, size_t nbytes)
     return true;
 }
 
+/* Three words, and then nothing up to where tokens begin. */
+static bool looks_like_header(const uint8_t *bytes, size_t nbytes)
+{
+    if (nbytes < LS__SHARD_HEADER) return false;
+    for (int i = 0; i < 3; i++)
+        if (word_at(bytes, i) == 0) return false;
+    for (int i = 12; i < LS__SHARD_HEADER; i++)
+        if (bytes[i]) return false;
+    return true;
+}
+
 /* A guess is only trusted where a file of tokens cannot begin so, or all but cannot. */
 static ls_status check_headerless(const uint8_t *bytes, size_t nbytes, const char *name)
 {
@@ -78,6 +89,12 @@ static ls_status check_headerless(const uint8_t *bytes, size_t nbytes, const cha
     const char *other = nbytes >= LS__SHARD_HEADER ? other_llmc_file(word_at(bytes, 0)) : NULL;
     if (other)
         return ls_fail(LS_ERR_DATA, "%s: not a file of tokens: it is %s of llm.c", name, other);
+    if (looks_like_header(bytes, nbytes))
+        return ls_fail(LS_ERR_DATA,
+                       "%s: begins with a header of magic %u and version %u; those of llm.c's "
+                       "shards are %d, 1 and %d, 7, and nanoGPT's files have none",
+                       name, word_at(bytes, 0), word_at(bytes, 1), LS__SHARD_GPT2,
+                       LS__SHARD_LLAMA3);
     if (looks_like_text(bytes, nbytes))
         return ls_fail(LS_ERR_DATA, "%s: not a file of tokens: it is a text; give it as one", name);
     if (nbytes % 2 != 0)

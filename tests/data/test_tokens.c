@@ -132,6 +132,8 @@ static void shards_that_are_wrong(void **state)
     shard_fails(make_shard(bytes, GPT2, 1, 0, 0), "the header says 0 tokens");
     shard_fails(make_shard(bytes, 20240522, 1, 20, 20), "multiple-choice questions");
     shard_fails(make_shard(bytes, 20240326, 3, 20, 20), "it is a model of llm.c");
+    shard_fails(make_shard(bytes, 20240519, 1, 20, 20),
+                "begins with a header of magic 20240519 and version 1");
     shard_fails(make_shard(bytes, GPT2, 1, 4, 4), "4 tokens, but a window of 4 and the token "
                                                   "behind it need 5");
 }
@@ -168,35 +170,48 @@ static void files_that_are_something_else(void **state)
 static void a_token_beyond_the_vocabulary(void **state)
 {
     (void)state;
-    int32_t tokens[32], targets[32];
     write_file("v.bin", bytes, make_shard(bytes, GPT2, 1, 41, 41)); /* the last is 283 */
     ls_dataset *d;
     assert_ok(ls_dataset_tokens_with(test_path("v.bin"), 10,
                                      &(ls_token_options) { .vocabulary = 284 }, &d));
     check_window(d, 3, 10, 213, 7);
     ls_dataset_destroy(d);
-    assert_ok(ls_dataset_tokens_with(test_path("v.bin"), 10,
+    assert_fails(ls_dataset_tokens_with(test_path("v.bin"), 10,
+                                        &(ls_token_options) { .vocabulary = 283 }, &d),
+                 LS_ERR_DATA, "token 40 holds 283, but the vocabulary has 283");
+    assert_ok(ls_dataset_tokens_with(test_path("v.bin"), 11, /* the last one is in no window */
                                      &(ls_token_options) { .vocabulary = 283 }, &d));
-    check_window(d, 2, 10, 143, 7);
-    assert_fails(ls_dataset_read(d, 3, NULL, (void *[]) { tokens, targets }), LS_ERR_DATA,
-                 "token 40 holds 283, but the vocabulary has 283");
-    assert_non_null(strstr(ls_error_text(), "sample 3 of "));
-    ls_dataset_destroy(d);
-    assert_ok(ls_dataset_tokens_with(test_path("v.bin"), 10,
-                                     &(ls_token_options) { .vocabulary = 100 }, &d));
-    assert_fails(ls_dataset_read(d, 1, NULL, (void *[]) { tokens, targets }), LS_ERR_DATA,
-                 "token 14 holds 101, but");
     ls_dataset_destroy(d);
     size_t n = make_shard(bytes, LLAMA3, 7, 5, 5);
     memset(bytes + n - 8, 0xFF, 4);
     write_file("v.bin", bytes, n);
-    assert_ok(ls_dataset_tokens(test_path("v.bin"), 4, &d));
-    assert_fails(ls_dataset_read(d, 0, NULL, (void *[]) { tokens, targets }), LS_ERR_DATA,
+    assert_fails(ls_dataset_tokens(test_path("v.bin"), 4, &d), LS_ERR_DATA,
                  "token 3 holds 4294967295");
-    ls_dataset_destroy(d);
     assert_fails(
         ls_dataset_tokens_with(test_path("v.bin"), 4, &(ls_token_options) { .vocabulary = -1 }, &d),
         LS_ERR_ARG, "a vocabulary of -1");
+}
+
+/* Far into a large file: an error of the read. */
+static void a_late_token_beyond_the_vocabulary(void **state)
+{
+    (void)state;
+    enum { COUNT = 5000000, CONTEXT = 100 };
+    static int32_t tokens[CONTEXT], targets[CONTEXT];
+    const char *path = write_file("late.bin", "\1", 2);
+    assert_int_equal(truncate(path, 2l * COUNT), 0);
+    int fd = open(path, O_WRONLY);
+    assert_int_equal(pwrite(fd, "\5", 1, 2l * (COUNT - CONTEXT)), 1);
+    close(fd);
+    ls_dataset *d;
+    assert_ok(ls_dataset_tokens_with(path, CONTEXT, &(ls_token_options) { .vocabulary = 5 }, &d));
+    int64_t last = ls_dataset_length(d) - 1;
+    assert_ok(ls_dataset_read(d, last - 1, NULL, (void *[]) { tokens, targets }));
+    assert_fails(ls_dataset_read(d, last, NULL, (void *[]) { tokens, targets }), LS_ERR_DATA,
+                 "token 4999900 holds 5, but the vocabulary has 5");
+    assert_non_null(strstr(ls_error_text(), "sample 49998 of "));
+    assert_non_null(strstr(ls_error_text(), "or is not one of 16-bit tokens without a header"));
+    ls_dataset_destroy(d);
 }
 
 /* 500 million tokens, all 0: a file of a gigabyte that takes no space on the disk. */
@@ -289,6 +304,7 @@ int main(void)
         cmocka_unit_test(shards_that_are_wrong),
         cmocka_unit_test(files_that_are_something_else),
         cmocka_unit_test(a_token_beyond_the_vocabulary),
+        cmocka_unit_test(a_late_token_beyond_the_vocabulary),
         cmocka_unit_test(a_gigabyte_stays_on_the_disk),
         cmocka_unit_test(several_threads_read),
         cmocka_unit_test(failed_allocations),

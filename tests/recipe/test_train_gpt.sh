@@ -161,7 +161,9 @@ refused 3 'step 1' train gpt --data "$golden/tokens.bin" --init-from nan --devic
     refused 2 'not a multiple of --heads 3' train gpt --data text --heads 3
     refused 2 'tokenizer has 256' train gpt --data text --vocabulary 100
     refused 2 'holds tokens' train gpt --data "$golden/tokens.bin" --tokens bytes
-    refused 2 'tokens.bin: token' train gpt --data "$golden/tokens.bin" $tiny --vocabulary 20 --max-epochs 1
+    refused 2 'tokens.bin: token' train gpt --data "$golden/tokens.bin" $tiny --vocabulary 20 --name high
+    grep -q 'tokens.bin: [0-9]* tokens of 16 bits, without a header' err || fail "a file without a header is not told of"
+    [ ! -e runs/high ] || fail "tokens beyond the vocabulary were found after the start"
     refused 2 '13' train gpt --data "$golden/tokens.bin" --init-from "$golden" --context 13
     printf 'a short text' >short
     refused 2 'short' train gpt --data short
