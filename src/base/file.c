@@ -85,6 +85,13 @@ ls_status ls__path_join(char out[LS_PATH_MAX], const char *folder, const char *n
     return LS_OK;
 }
 
+ls_status ls__path_absolute(char out[LS_PATH_MAX], const char *path)
+{
+    char folder[LS_PATH_MAX];
+    bool relative = path[0] != '/' && getcwd(folder, sizeof folder);
+    return ls__path_join(out, relative ? folder : "", path);
+}
+
 /* The folder that holds path: "." for a bare name. */
 static ls_status parent_of(const char *path, char out[LS_PATH_MAX])
 {

@@ -41,5 +41,7 @@ ls_status ls__symlink_replace(const ls__fs *fs, const char *target, const char *
 bool ls__path_exists(const char *path);
 /* Joins with one '/'; LS_ERR_ARG when out is too small. */
 ls_status ls__path_join(char out[LS_PATH_MAX], const char *folder, const char *name);
+/* From the root; as it is where the working directory cannot be read. */
+ls_status ls__path_absolute(char out[LS_PATH_MAX], const char *path);
 
 #endif

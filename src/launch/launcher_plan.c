@@ -234,16 +234,6 @@ static ls_status plan_master(const ls__launcher_flags *flags, ls__launcher_plan 
 
 /* --- the rest --- */
 
-static ls_status absolute(const char *path, char out[LS_PATH_MAX])
-{
-    char folder[LS_PATH_MAX];
-    if (path[0] == '/' || !getcwd(folder, sizeof folder)) {
-        snprintf(out, LS_PATH_MAX, "%s", path);
-        return LS_OK;
-    }
-    return ls__path_join(out, folder, path);
-}
-
 static ls_status plan_places(const ls__launcher_flags *flags, const ls__options *options,
                              ls__launcher_plan *out)
 {
@@ -253,13 +243,13 @@ static ls_status plan_places(const ls__launcher_flags *flags, const ls__options 
     ls__options_string(options, "report", &report);
     if (name) LS_TRY(ls__run_name_check(name));
     snprintf(out->name, sizeof out->name, "%s", name ? name : "");
-    LS_TRY(absolute(runs_dir, out->runs_dir));
+    LS_TRY(ls__path_absolute(out->runs_dir, runs_dir));
     out->named = named || placed;
     out->no_logs = flags->log_dir && strcmp(flags->log_dir, "none") == 0;
-    if (flags->log_dir && !out->no_logs) LS_TRY(absolute(flags->log_dir, out->log_dir));
+    if (flags->log_dir && !out->no_logs) LS_TRY(ls__path_absolute(out->log_dir, flags->log_dir));
     if (!report || !report[0]) return LS_OK;
     LS_TRY(ls__report_check_path(report));
-    return absolute(report, out->report);
+    return ls__path_absolute(out->report, report);
 }
 
 /* "30s" or "none"; *out stays when nothing is given. */
@@ -280,7 +270,7 @@ static ls_status plan_watch(const ls__launcher_flags *flags, ls__launcher_plan *
     out->silence_warning = 600;
     LS_TRY(read_duration("hang-timeout", flags->hang_timeout, &out->hang_timeout));
     LS_TRY(read_duration("silence-warning", flags->silence_warning, &out->silence_warning));
-    if (flags->events && flags->events[0]) LS_TRY(absolute(flags->events, out->events));
+    if (flags->events && flags->events[0]) LS_TRY(ls__path_absolute(out->events, flags->events));
     bool one = out->nodes.role == LS__NODES_NONE;
     return ls__launcher_injections(flags->inject, one ? out->size : LS__WORLD_MAX, out);
 }

@@ -35,16 +35,6 @@ static double process_started(void)
     return age >= 0 && age < 3600 ? now - age : now;
 }
 
-static ls_status absolute(const char *path, char out[LS_PATH_MAX])
-{
-    char folder[LS_PATH_MAX];
-    if (path[0] == '/' || !getcwd(folder, sizeof folder)) {
-        snprintf(out, LS_PATH_MAX, "%s", path);
-        return LS_OK;
-    }
-    return ls__path_join(out, folder, path);
-}
-
 /* How many devices, as text for the plan. Whoever started us as a rank has decided already; then a
  * count on the command line must be the same one. */
 static ls_status plan_devices(const ls__options *options, const ls_world_options *program,
@@ -84,7 +74,7 @@ static ls_status read_report(const ls__options *options, ls__launch *out)
     ls__options_string(options, "report", &report);
     if (!report || !report[0]) return LS_OK;
     LS_TRY(ls__report_check_path(report));
-    return absolute(report, out->report);
+    return ls__path_absolute(out->report, report);
 }
 
 void ls__launch_guess(int argc, char *const *argv, ls__launch *out)
@@ -98,7 +88,7 @@ void ls__launch_guess(int argc, char *const *argv, ls__launch *out)
         if (strcmp(argv[i], "--report") == 0 && i + 1 < argc) report = argv[i + 1];
     }
     bool usable = report && report[0] && ls__report_check_path(report) == LS_OK;
-    if (!usable || absolute(report, out->report) != LS_OK) out->report[0] = '\0';
+    if (!usable || ls__path_absolute(out->report, report) != LS_OK) out->report[0] = '\0';
 }
 
 static void read_limits(const ls__options *options, ls__launch *out)

@@ -260,6 +260,18 @@ static void paths_join(void **state)
     assert_fails(ls__file_write_atomic(&ls__fs_posix, longest, "x", 1), LS_ERR_ARG, "longer than");
 }
 
+static void paths_from_the_root(void **state)
+{
+    (void)state;
+    char here[LS_PATH_MAX], out[LS_PATH_MAX];
+    assert_non_null(getcwd(here, sizeof here));
+    assert_ok(ls__path_absolute(out, "/a/b"));
+    assert_string_equal(out, "/a/b");
+    assert_ok(ls__path_absolute(out, "a/b"));
+    assert_memory_equal(out, here, strlen(here));
+    assert_string_equal(out + strlen(here), "/a/b");
+}
+
 static void json_is_strict(void **state)
 {
     (void)state;
@@ -376,6 +388,7 @@ int main(void)
         in_folder(folders_are_made_and_removed_whole),
         in_folder(links_are_replaced),
         in_folder(paths_join),
+        in_folder(paths_from_the_root),
         in_folder(json_is_strict),
         in_folder(json_numbers_are_short_and_exact),
         in_folder(json_files_are_indented),
