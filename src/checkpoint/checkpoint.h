@@ -119,6 +119,9 @@ ls_status ls__checkpoint_load(const char *path, const ls__saved_tensor *tensors,
  * a .safetensors file -> the path of a checkpoint's folder or file. RUN alone is its newest.
  * LS_ERR_CONFIG lists what is there. */
 ls_status ls__checkpoint_resolve(const char *runs_dir, const char *name, char path[LS_PATH_MAX]);
+/* LS_ERR_CONFIG for a name that no folder in runs_dir has: the text says where it was looked for, and
+ * which runs are there. */
+ls_status ls__run_unknown(const char *runs_dir, const char *run);
 
 /* What a folder of checkpoints holds, oldest first; complete at first sight, not verified. */
 typedef struct ls__checkpoint_entry {

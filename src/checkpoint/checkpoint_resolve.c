@@ -40,6 +40,11 @@ typedef struct run_names {
     int n;
 } run_names;
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
 static void list_runs(const char *runs_dir, run_names *out)
 {
     *out = (run_names) { .n = 0 };
@@ -54,12 +59,15 @@ static void list_runs(const char *runs_dir, run_names *out)
         if (out->names[out->n]) out->n++;
     }
     closedir(dir);
+    qsort(out->names, (size_t)out->n, sizeof *out->names, by_name);
 }
 
-static ls_status no_run(const char *runs_dir, const char *run)
+ls_status ls__run_unknown(const char *runs_dir, const char *run)
 {
     run_names runs;
+    char where[LS_PATH_MAX];
     list_runs(runs_dir, &runs);
+    LS_TRY(ls__path_absolute(where, runs_dir));
     char list[1024] = "";
     size_t used = 0;
     for (int i = 0; i < runs.n && i < LISTED && used < sizeof list; i++)
@@ -67,11 +75,11 @@ static ls_status no_run(const char *runs_dir, const char *run)
                                  runs.names[i]);
     const char *close = ls__suggest(run, (const char *const *)runs.names);
     if (runs.n == 0)
-        ls_fail(LS_ERR_CONFIG, "no run \"%s\": %s holds no runs", run, runs_dir);
+        ls_fail(LS_ERR_CONFIG, "no run \"%s\": %s holds no runs (--runs-dir)", run, where);
     else if (close)
-        ls_fail(LS_ERR_CONFIG, "no run \"%s\" in %s; did you mean %s?", run, runs_dir, close);
+        ls_fail(LS_ERR_CONFIG, "no run \"%s\" in %s; did you mean %s?", run, where, close);
     else
-        ls_fail(LS_ERR_CONFIG, "no run \"%s\" in %s; there are: %s%s", run, runs_dir, list,
+        ls_fail(LS_ERR_CONFIG, "no run \"%s\" in %s; there are: %s%s", run, where, list,
                 runs.n > LISTED ? ", ..." : "");
     for (int i = 0; i < runs.n; i++) ls__free(runs.names[i]);
     return LS_ERR_CONFIG;
@@ -157,7 +165,7 @@ static ls_status find_run(const char *runs_dir, const char *run, char path[LS_PA
     if (is_folder(run) && strchr(run, '/'))
         return ls_fail(LS_ERR_CONFIG, "%s: neither a run nor a checkpoint", run);
     if (strchr(run, '/')) return ls_fail(LS_ERR_CONFIG, "%s: there is nothing", run);
-    return no_run(runs_dir, run);
+    return ls__run_unknown(runs_dir, run);
 }
 
 ls_status ls__checkpoint_resolve(const char *runs_dir, const char *name, char path[LS_PATH_MAX])

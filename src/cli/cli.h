@@ -8,6 +8,7 @@
 #include <lockstep/world.h>
 
 #include "base/option.h"
+#include "launch/launch_state.h"
 
 /* argv[0] is "lockstep train image", what follows is the subcommand's: ready for ls_world_init.
  * Each returns main's exit code. */
@@ -68,6 +69,8 @@ ls_status ls_cli_run_find(const char *runs_dir, const char *name, ls_cli_run *ou
 const json_t *ls_cli_run_value(const ls_cli_run *run, const char *flag);
 const char *ls_cli_run_text(const ls_cli_run *run, const char *flag);
 int64_t ls_cli_run_step(const ls_cli_run *run);
+/* The state of the run that a person has named; one who mistypes is told what is there. */
+ls_status ls_cli_run_state(const char *runs_dir, const char *name, ls__run_state *out);
 /* Gives the model the precision that wanted (--precision) names, NULL = that of the run. */
 ls_status ls_cli_run_precision(const ls_cli_run *run, const char *wanted, ls_model *model);
 

@@ -56,6 +56,13 @@ ls_status ls_cli_run_find(const char *runs_dir, const char *name, ls_cli_run *ou
                    name);
 }
 
+ls_status ls_cli_run_state(const char *runs_dir, const char *name, ls__run_state *out)
+{
+    ls_status status = ls__run_state_read(runs_dir, name, out);
+    bool mistyped = status != LS_OK && !strchr(name, '/') && !ls__path_exists(out->folder);
+    return mistyped ? ls__run_unknown(runs_dir, name) : status;
+}
+
 const json_t *ls_cli_run_value(const ls_cli_run *run, const char *flag)
 {
     const json_t *program = json_object_get(run->trainer, "program");

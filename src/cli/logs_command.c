@@ -118,7 +118,7 @@ static int count_ranks(const ls__run_state *run)
 static ls_status logs(const char *runs_dir, const char *name, int64_t rank, bool following)
 {
     ls__run_state run;
-    LS_TRY(ls__run_state_read(runs_dir, name, &run));
+    LS_TRY(ls_cli_run_state(runs_dir, name, &run));
     int ranks = count_ranks(&run), count = rank >= 0 ? 1 : ranks;
     ls_status status = LS_OK;
     if (rank >= ranks)

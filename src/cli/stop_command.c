@@ -29,7 +29,7 @@ static ls_status ask(const ls__run_state *run, int number)
 static ls_status stop(const char *runs_dir, const char *name, double seconds, bool now)
 {
     ls__run_state run;
-    LS_TRY(ls__run_state_read(runs_dir, name, &run));
+    LS_TRY(ls_cli_run_state(runs_dir, name, &run));
     bool live = run.live;
     ls_status status = live ? ask(&run, SIGTERM) : LS_OK;
     if (!live) ls__log(LS__LOG_INFO, "run \"%s\" is not running (%s)", run.name, run.status);

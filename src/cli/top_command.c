@@ -180,7 +180,7 @@ static ls_status show(table *t, const char *runs_dir, const char *name, bool jso
                       bool *live)
 {
     ls__run_state_free(&t->run);
-    LS_TRY(ls__run_state_read(runs_dir, name, &t->run));
+    LS_TRY(ls_cli_run_state(runs_dir, name, &t->run));
     *live = t->run.live;
     if (!*live)
         return ls_fail(LS_ERR_CONFIG, "run \"%s\" is not running (%s)", t->run.name, t->run.status);

@@ -144,8 +144,7 @@ ls_status ls__run_state_read(const char *runs_dir, const char *name, ls__run_sta
     json_t *launch = ls__launch_state_read(out->folder), *training = NULL;
     if (ls__run_json_read(out->folder, &training) != LS_OK) training = NULL;
     if (!launch && !training)
-        return ls_fail(LS_ERR_CONFIG, "%.200s: no such run in %.200s; lockstep runs lists them",
-                       name, runs_dir);
+        return ls_fail(LS_ERR_CONFIG, "%s: not the folder of a run", out->folder);
     bool launched = is_held(out->folder, lock_name), trains = is_held(out->folder, "lock");
     if (training) take_document(training, out);
     if (launch) take_document(launch, out);

@@ -113,7 +113,7 @@ static void errors(void **state)
     refused("blue-owl-1200", "no checkpoint yet");
     refused("blue-owl-1200@best", "no checkpoint yet");
     refused("amber-fox-0413", "did you mean amber-fox-0412?");
-    refused("zebra", "there are: ");
+    refused("zebra", "there are: amber-fox-0412, blue-owl-1200");
     refused("", "an empty name");
     refused("a/b/c", "there is nothing");
     refused(runs, "neither a run nor a checkpoint");

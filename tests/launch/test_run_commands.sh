@@ -15,13 +15,21 @@ field() { python3 -c "import json; runs = {r['name']: r for r in json.load(open(
 run 0 runs
 [ ! -s out ] || fail "runs where there are none"
 run 2 logs nothing
-has err "nothing: no such run"
+has err "no run \"nothing\": $work/runs holds no runs (--runs-dir)"
 run 2 stop nothing
 run 2 stop
 run 2 logs a b
 
 run 0 run --nproc-per-node 2 --name first sh -c 'echo "out $RANK"; echo "err $RANK" >&2'
 run 3 run --nproc-per-node 2 --name second sh -c 'exit 3'
+for command in logs stop top; do
+    run 2 $command frist
+    has err "no run \"frist\" in $work/runs; did you mean first?"
+    run 2 $command nothing
+    has err "no run \"nothing\" in $work/runs; there are: first, second"
+    run 2 $command ./nothing
+    has err "./nothing: not the folder of a run"
+done
 run 0 logs first
 has out "[0] out 0"
 has out "[1] err 1"
