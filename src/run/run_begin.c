@@ -157,11 +157,18 @@ static void tell_start(const ls_run *run)
 
 static void tell_finished(const ls_run *run)
 {
-    ls__log(LS__LOG_INFO,
-            "run %s is finished after %" PRId64
-            " steps (%s) and left alone; to go on, raise --max-epochs "
-            "or --max-steps; to begin again, choose another --name",
-            run->folder.name, run->step, run->folder.path);
+    const char *own = run->folder.checkpoints;
+    if (strncmp(run->resumed_path, own, strlen(own)) != 0)
+        ls__log(LS__LOG_INFO,
+                "run %s has nothing to do: what it resumes is at its end after %" PRId64
+                " steps (%s); raise --max-epochs or --max-steps",
+                run->folder.name, run->step, run->resumed_path);
+    else
+        ls__log(LS__LOG_INFO,
+                "run %s is finished after %" PRId64
+                " steps (%s) and left alone; to go on, raise --max-epochs "
+                "or --max-steps; to begin again, choose another --name",
+                run->folder.name, run->step, run->folder.path);
 }
 
 /* --- all of it --- */

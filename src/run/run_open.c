@@ -298,6 +298,9 @@ static ls_status choose_micro_batches(ls_run *run)
             "from those of a run that stays with %d (--micro-batches at the first start keeps "
             "them)",
             run->micro_batches, request.recorded, request.recorded);
+    else if (request.requested && request.requested < run->micro_batches && run->rank == 0)
+        ls__log(LS__LOG_INFO, "%s: the run keeps its %d, since fewer would change its bits", label,
+                run->micro_batches);
     return LS_OK;
 }
 

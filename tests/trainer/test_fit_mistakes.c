@@ -74,6 +74,31 @@ static void what_a_resume_must_not_change(void **state)
             "--name kept --max-steps 8 --model cnn --devices cpu:1");
 }
 
+/* Nothing is wrong, but what happens is not what was typed. */
+static void what_a_resume_tells(void **state)
+{
+    (void)state;
+    command c;
+    command_run(&c, 0, "prog_fit",
+                "--runs-dir %s --name four --max-steps 4 --micro-batches 4 --devices cpu:1",
+                runs_folder);
+    command_free(&c);
+    command_run(&c, 0, "prog_fit",
+                "--runs-dir %s --name four --max-steps 6 --micro-batches 2 --devices cpu:1",
+                runs_folder);
+    assert_non_null(
+        strstr(c.err, "--micro-batches 2: the run keeps its 4, since fewer would change its bits"));
+    command_free(&c);
+    command_run(&c, 0, "prog_fit",
+                "--runs-dir %s --name five --resume four --max-steps 6 --devices cpu:1",
+                runs_folder);
+    assert_non_null(strstr(c.err, "run five has nothing to do: what it resumes is at its end after "
+                                  "6 steps"));
+    assert_non_null(strstr(c.err, "four/checkpoints/step-00000006"));
+    assert_null(strstr(c.err, "run five is finished"));
+    command_free(&c);
+}
+
 static void a_folder_that_cannot_be_written(void **state)
 {
     (void)state;
@@ -146,6 +171,7 @@ int main(void)
         cmocka_unit_test(a_sample_that_cannot_be_read_names_itself),
         cmocka_unit_test(divergence_names_step_and_metric),
         cmocka_unit_test(what_a_resume_must_not_change),
+        cmocka_unit_test(what_a_resume_tells),
         cmocka_unit_test(a_folder_that_cannot_be_written),
         cmocka_unit_test(a_request_stops_all_ranks_after_the_same_step),
         cmocka_unit_test(a_rank_that_stalls_is_named),
