@@ -304,6 +304,8 @@ static void do_outstanding(ls__link *link)
     start(link, &t[0], 1 - rank, LS__CHANNEL_SUM, false, data, MIB);
     start(link, &t[1], 1 - rank, LS__CHANNEL_MAIL, rank == 0, data + MIB, MIB);
     start(link, &t[2], 1 - rank, LS__CHANNEL_FRAME, true, data + 2 * MIB, MIB);
+    flag(rank == 0 ? "started0" : "started1"); /* a peer that is gone would be told of */
+    await_flag(rank == 0 ? "started1" : "started0");
     if (rank == 0) ls__sleep_ms(50);
     link->destroy(link);
     ls__free(data);
