@@ -46,6 +46,7 @@ extern "C" {
 namespace
 {
 
+using gloo::transport::Pair;
 using gloo::transport::UnboundBuffer;
 using std::chrono::milliseconds;
 
@@ -253,9 +254,17 @@ class watch
 /* --- the link --- */
 
 struct peer {
-    bool linked = false;
+    std::unique_ptr<Pair> *pair = nullptr; /* the context's; null = of this machine */
     char nothing = 0;
     std::unique_ptr<UnboundBuffer> sentinel;
+
+    peer() = default;
+    peer(const peer &) = delete;
+    /* The pair first: as long as it is open, Gloo's thread may tell the sentinel that it breaks. */
+    ~peer()
+    {
+        if (pair) pair->reset();
+    }
 };
 
 struct message {
@@ -272,11 +281,11 @@ struct gloo_link : ls__link {
     void greet(const std::vector<token> &theirs, const token &ours, const ls__patience *patience);
     void close_pairs();
 
-    std::vector<peer> peers; /* (size) */
     std::list<message> messages;
     bool aborted = false;
     std::shared_ptr<gloo::transport::Device> device;
     std::shared_ptr<gloo::transport::Context> context;
+    std::vector<peer> peers; /* (size), after the context, which has their pairs */
     std::unique_ptr<watch> watcher;
 };
 
@@ -336,8 +345,8 @@ void gloo_link::await(UnboundBuffer *buffer, int from, bool sends, const ls__pat
 
 void gloo_link::close_pairs()
 {
-    for (size_t r = 0; r < peers.size(); r++)
-        if (peers[r].linked) context->getPair(int(r))->close();
+    for (peer &p : peers)
+        if (p.pair) (*p.pair)->close();
 }
 
 /* --- opening --- */
@@ -408,13 +417,13 @@ void gloo_link::greet(const std::vector<token> &theirs, const token &ours,
     std::vector<token> sent(theirs), got(size);
     std::vector<std::unique_ptr<UnboundBuffer>> sends(size), takes(size);
     for (size_t r = 0; r < size; r++) {
-        if (!peers[r].linked) continue;
+        if (!peers[r].pair) continue;
         peers[r].sentinel = post(int(r), SENTINEL, false, &peers[r].nothing, 1);
         takes[r] = post(int(r), HELLO, false, got[r].data(), TOKEN);
         sends[r] = post(int(r), HELLO, true, sent[r].data(), TOKEN);
     }
     for (size_t r = 0; r < size; r++) {
-        if (!peers[r].linked) continue;
+        if (!peers[r].pair) continue;
         await(takes[r].get(), int(r), false, patience);
         await(sends[r].get(), int(r), true, patience);
         if (got[r] != ours)
@@ -438,19 +447,19 @@ gloo_link::gloo_link(const ls__link_options &o) : ls__link(), peers(size_t(o.siz
     context->setTimeout(time_left(patience.deadline_ns) / 5 +
                         milliseconds(patience.deadline_ns != INT64_MAX)); /* it waits 5 times it */
     for (int r = 0; r < o.size; r++) {
-        peers[size_t(r)].linked = o.nodes[r] != o.nodes[o.rank];
-        if (peers[size_t(r)].linked)
-            addresses[size_t(r)] = context->createPair(r)->address().bytes();
+        if (o.nodes[r] == o.nodes[o.rank]) continue;
+        peers[size_t(r)].pair = &context->createPair(r);
+        addresses[size_t(r)] = (*peers[size_t(r)].pair)->address().bytes();
     }
     if (getrandom(ours.data(), TOKEN, 0) != ssize_t(TOKEN))
         throw std::runtime_error("the kernel gives no random bytes");
     std::string text = told_by(ours, addresses);
     check(o.store->set(o.store->user, key_of(o.rank).c_str(), text.data(), text.size()));
     for (int r = 0; r < o.size; r++) {
-        if (!peers[size_t(r)].linked) continue;
+        if (!peers[size_t(r)].pair) continue;
         try {
             auto address = get_address(o, r, patience.deadline_ns, theirs[size_t(r)]);
-            context->getPair(r)->connect(address);
+            (*peers[size_t(r)].pair)->connect(address);
         } catch (const told &) {
             throw;
         } catch (const std::exception &e) {
