@@ -64,6 +64,7 @@ ls_status ls__fail_errno(ls_status status, const char *format, ...)
 {
     char reason[128], tail[192];
     const char *hint = errno == EMFILE ? " (ulimit -n raises how many)" : "";
+    if (errno == EMFILE || errno == ENFILE) status = LS_ERR_MEMORY; /* whatever met it first */
     snprintf(tail, sizeof tail, ": %s%s", strerror_r(errno, reason, sizeof reason), hint);
     va_list args;
     va_start(args, format);

@@ -21,7 +21,8 @@
     ((condition) ? (void)0 : ls__assert_failed(#condition, __FILE__, __LINE__))
 void ls__assert_failed(const char *condition, const char *file, int line) __attribute__((noreturn));
 
-/* As ls_fail, with ": " and errno's text behind it. */
+/* As ls_fail, with ": " and errno's text behind it. Open files that run out are LS_ERR_MEMORY, whatever
+ * status was given: the same trouble ends with the same code wherever it is met. */
 ls_status ls__fail_errno(ls_status status, const char *format, ...) LS_PRINTF(2, 3);
 
 int ls__exit_code(ls_status status);

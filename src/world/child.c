@@ -80,7 +80,8 @@ ls_status ls__child_start(const ls__child_options *options, ls__child *out)
         errno = fork_error;
         return ls__fail_errno(LS_ERR_MEMORY, "cannot start a rank");
     }
-    if (error == 0) {
+    bool executed = error == 0;
+    if (executed) {
         out->pid_fd = pidfd_open(pid, 0);
         if (out->pid_fd < 0) error = errno;
     }
@@ -88,7 +89,8 @@ ls_status ls__child_start(const ls__child_options *options, ls__child *out)
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
         errno = error;
-        if (!options->path) return ls__fail_errno(LS_ERR_INTERNAL, "cannot start a rank");
+        if (!options->path || executed)
+            return ls__fail_errno(LS_ERR_INTERNAL, "cannot start a rank");
         out->exit_code = error == ENOENT ? 127 : 126;
         if (error == ENOEXEC)
             return ls_fail(LS_ERR_CONFIG,

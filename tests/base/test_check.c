@@ -20,6 +20,10 @@ static void texts_are_kept(void **state)
     errno = ENOENT;
     assert_int_equal(ls__fail_errno(LS_ERR_IO, "%s", "y"), LS_ERR_IO);
     assert_string_equal(ls_error_text(), "y: No such file or directory");
+    errno = EMFILE;
+    assert_int_equal(ls__fail_errno(LS_ERR_INTERNAL, "epoll_create1"), LS_ERR_MEMORY);
+    assert_string_equal(ls_error_text(),
+                        "epoll_create1: Too many open files (ulimit -n raises how many)");
 
     char longest[5000];
     memset(longest, 'x', sizeof longest - 1);
