@@ -38,9 +38,15 @@ static void print_tail(const ls__launcher_job *j, const ls__report *report)
 {
     int rank = report->end.rank;
     bool seen = j->plan->place.world_size == 1 && (j->plan->shown[0] & LS__SHOW_STDERR);
-    if (rank < 0 || report->ntail == 0 || seen) return;
-    ls__log(LS__LOG_ERROR, "the last lines of rank %d:", rank);
-    for (int i = 0; i < report->ntail; i++) dprintf(STDERR_FILENO, "    %s\n", report->tail[i]);
+    if (rank < 0 || seen) return;
+    int unseen = 0;
+    for (int i = 0; i < report->ntail; i++) unseen += !ls__output_tail_seen(j->output, rank, i);
+    if (unseen == 0) return;
+    ls__log(LS__LOG_ERROR, "the last lines of rank %d%s:", rank,
+            unseen < report->ntail ? " that are not shown above" : "");
+    for (int i = 0; i < report->ntail; i++)
+        if (!ls__output_tail_seen(j->output, rank, i))
+            dprintf(STDERR_FILENO, "    %s\n", report->tail[i]);
 }
 
 /* The oldest of the last lines give way where there is little room. */

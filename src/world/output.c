@@ -41,8 +41,10 @@ typedef struct rank_output {
     stream streams[2]; /* stdout, stderr */
     ls__rank_log log;
     char *tail[LS__TAIL_LINES];
+    int which[LS__TAIL_LINES]; /* the stream of each */
     char *ordered[LS__TAIL_LINES];
     int64_t nlines;
+    int64_t newest, block; /* its last line of ls__output's shown, and how many without another's */
 } rank_output;
 
 struct ls__output {
@@ -52,6 +54,7 @@ struct ls__output {
     rank_output *ranks; /* (size) */
     ls__sink sinks[2];
     bool watched[2];
+    int64_t shown;  /* lines on our stderr */
     ls__fold *fold; /* optional */
     struct {
         uint64_t hash;
@@ -90,6 +93,14 @@ static const char *host_of_all(const ls__output *o, const uint64_t *ranks)
     return host;
 }
 
+/* The line o->shown of our stderr is this rank's. */
+static void mark_shown(ls__output *o, int r)
+{
+    rank_output *rank = &o->ranks[r];
+    rank->block = rank->newest == o->shown - 1 ? rank->block + 1 : 1;
+    rank->newest = o->shown;
+}
+
 static void show_folded(void *user, int which, const uint64_t *ranks, const char *text,
                         size_t nbytes)
 {
@@ -97,6 +108,10 @@ static void show_folded(void *user, int which, const uint64_t *ranks, const char
     char prefix[LS__RANKS_TEXT];
     ls__ranks_text(ranks, o->size, host_of_all(o, ranks), prefix);
     ls__sink_add(&o->sinks[which], o->options.drop, prefix, text, nbytes, true);
+    if (which == 0) return;
+    o->shown++;
+    for (int r = 0; r < o->size && o->sinks[1].dropped == 0; r++)
+        if (ranks[r / 64] >> (r % 64) & 1) mark_shown(o, r);
 }
 
 static ls_status create_fold(ls__output *o)
@@ -281,9 +296,10 @@ static const char *visible(const char *line, size_t *nbytes)
     return redrawn + 1;
 }
 
-static void remember(rank_output *rank, const char *text, size_t nbytes)
+static void remember(rank_output *rank, int which, const char *text, size_t nbytes)
 {
     char **slot = &rank->tail[rank->nlines % LS__TAIL_LINES];
+    rank->which[rank->nlines % LS__TAIL_LINES] = which;
     ls__free(*slot);
     *slot = ls__format("%.*s", (int)(nbytes < TAIL_LINE_MAX ? nbytes : TAIL_LINE_MAX), text);
     if (*slot) rank->nlines++;
@@ -337,29 +353,39 @@ static void show_bare(ls__output *o, int which, bool at_end)
     }
 }
 
+/* Of a line of rank 0's stderr that is shown as it is. */
+static void mark_bare(ls__output *o)
+{
+    o->shown++;
+    if (o->sinks[1].dropped == 0) mark_shown(o, 0);
+}
+
 /* One line with its newline, or a piece of one without. */
 static void take_line(ls__output *o, int r, int which, const char *line, size_t nbytes)
 {
     rank_output *rank = &o->ranks[r];
     bool whole = line[nbytes - 1] == '\n';
     const char *text = visible(line, &nbytes);
-    remember(rank, text, nbytes);
+    remember(rank, which, text, nbytes);
     ls__rank_log_add(&rank->log, text, nbytes);
     if (whole) ls__rank_log_add(&rank->log, "\n", 1);
     if (r > 0 && is_shown(o, r, which)) show(o, r, which, text, nbytes);
+    if (r == 0 && which == 1 && is_shown(o, r, which)) mark_bare(o);
     if (o->options.line) o->options.line(o->options.user, r, which, text, nbytes);
 }
 
 void ls__output_put(ls__output *o, int r, int which, const char *text, size_t nbytes)
 {
     rank_output *rank = &o->ranks[r];
-    remember(rank, text, nbytes);
+    remember(rank, which, text, nbytes);
     ls__rank_log_add(&rank->log, text, nbytes);
     ls__rank_log_add(&rank->log, "\n", 1);
     flush_log(o, rank);
-    if (is_shown(o, r, which) && r > 0) show(o, r, which, text, nbytes);
-    if (is_shown(o, r, which) && r == 0)
+    bool shown = is_shown(o, r, which);
+    if (shown && r > 0) show(o, r, which, text, nbytes);
+    if (shown && r == 0)
         ls__sink_add(&o->sinks[which], may_drop(o, 0, which), "", text, nbytes, true);
+    if (shown && r == 0 && which == 1) mark_bare(o);
     flush_sinks(o);
 }
 
@@ -480,4 +506,15 @@ char *const *ls__output_tail(ls__output *o, int r, int *n)
         rank->ordered[i] = rank->tail[(rank->nlines - count + i) % LS__TAIL_LINES];
     *n = (int)count;
     return rank->ordered;
+}
+
+bool ls__output_tail_seen(const ls__output *o, int r, int line)
+{
+    const rank_output *rank = &o->ranks[r];
+    const ls__sink *sink = &o->sinks[1];
+    int64_t count = rank->nlines < LS__TAIL_LINES ? rank->nlines : LS__TAIL_LINES, said = 0;
+    for (int64_t i = 0; i < count; i++) said += rank->which[i];
+    bool last = said > 0 && said <= rank->block && rank->newest == o->shown;
+    if (!last || sink->broken || sink->dropped > 0 || ls__sink_waiting(sink) > 0) return false;
+    return is_shown(o, r, rank->which[(rank->nlines - count + line) % LS__TAIL_LINES]);
 }

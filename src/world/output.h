@@ -46,5 +46,8 @@ int ls__output_error(const ls__output *output);
 
 /* The last lines of a rank, oldest first: (*n), borrowed until more is read. */
 char *const *ls__output_tail(ls__output *output, int rank, int *n);
+/* Whether this one of them need not be told again: all that the rank said on stderr is the last that
+ * was shown on ours, and the line's stream is one that is shown. */
+bool ls__output_tail_seen(const ls__output *output, int rank, int line);
 
 #endif

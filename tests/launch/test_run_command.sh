@@ -156,7 +156,8 @@ timeout 20 "$lockstep" run --nproc-per-node 2 sh -c 'echo hi; echo there >&2; ex
 run 7 --nproc-per-node 3 sh -c '[ $RANK = 1 ] || exec sleep 60; echo it is broken >&2; exit 7'
 has err "rank 1 (host $(hostname), process "
 has err "exited with code 7"
-has err "    it is broken"
+has err "[1] it is broken"
+lacks err "last lines" # it stands right above
 run 139 --nproc-per-node 2 --report report.json sh -c '[ $RANK = 0 ] || exec sleep 60; kill -SEGV $$'
 has err "rank 0"
 has err "was killed by SIGSEGV (signal 11)"

@@ -51,6 +51,37 @@ wait $launcher
 # Logs are rotated.
 run 0 --nproc-per-node 1 --redirects 3 --name long sh -c 'yes "$(printf %01000d 0)" | head -c 70000000'
 [ -s runs/long/logs/rank-0.log.1 ] && [ "$(cat runs/long/logs/rank-0.log.1 runs/long/logs/rank-0.log | wc -c)" -eq 70000000 ] || fail "the log was not rotated: $(ls -l runs/long/logs)"
+# A failed rank's last lines are told again where another's are behind them or they were not shown.
+cat >fails.sh <<'END_SH'
+echo "out $RANK"
+if [ $RANK = $FIRST ]; then
+    echo "a cause" >&2
+    while [ ! -e go ]; do sleep 0.01; done
+    exit 3
+fi
+[ -z "$NOISE" ] || until grep -q "a cause" err; do sleep 0.01; done
+[ -z "$NOISE" ] || echo "$NOISE" >&2
+touch go
+exec sleep 60
+END_SH
+for first in 0 1; do
+    rm -f go
+    FIRST=$first NOISE='' run 3 --nproc-per-node 2 sh fails.sh
+    lacks err "    a cause"
+    rm -f go
+    FIRST=$first NOISE=noise run 3 --nproc-per-node 2 sh fails.sh
+    has err "the last lines of rank $first:"
+    has err "    a cause"
+    rm -f go
+    FIRST=$first NOISE='' run 3 --nproc-per-node 2 --redirects 3 sh fails.sh
+    has err "the last lines of rank $first:"
+    has err "    out $first"
+    has err "    a cause"
+done
+rm -f go
+FIRST=1 NOISE='' run 3 --nproc-per-node 2 sh fails.sh
+has err "the last lines of rank 1 that are not shown above:"
+has err "    out 1"
 # A log directory of one's own; none at all.
 run 0 --nproc-per-node 2 --log-dir here sh -c 'echo "line $RANK"'
 has here/rank-1.log "line 1"
