@@ -214,8 +214,8 @@ static ls_status set_frameworks(ls__rank_variables *v, const ls__launcher_plan *
     const ls__node_place *place = &plan->place;
     if (place->world_size == 1) return LS_OK;
     int nodes = plan->isolate ? place->world_size : place->world_size / place->local_size;
-    if (plan->on_cpus && place->local_size > 1) LS_TRY(set_python_path(v));
     if (plan->on_cpus) {
+        if (place->local_size > 1) LS_TRY(set_python_path(v));
         LS_TRY(set_count(v, "LT_DEVICES", place->local_size));         /* Fabric */
         LS_TRY(set_count(v, "PL_TRAINER_DEVICES", place->local_size)); /* Trainer's default */
         LS_TRY(set_unless_there(v, "ACCELERATE_USE_CPU", "true"));

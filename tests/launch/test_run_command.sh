@@ -53,6 +53,9 @@ for ranks in 3 1; do
     has out "devices $ranks []"
     has out "own sitecustomize"
 done
+printf 'import os, subprocess, sys\ndel os.environ["LOCAL_WORLD_SIZE"]\nsubprocess.run([sys.executable, "auto.py"], check=True)\n' >other.py
+PYTHONPATH=$PWD/path "$lockstep" run --devices cpu:2 other.py >out 2>err
+has out "devices 1 []"
 
 # What somebody has set stays; what nobody has is shared out among the ranks.
 OMP_NUM_THREADS=5 PYTHONUNBUFFERED=0 "$lockstep" run --nproc-per-node 1 env >out 2>err

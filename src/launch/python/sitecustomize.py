@@ -28,8 +28,10 @@ class TrainerOfRanks:
 
         def execute_and_correct(module):
             execute(module)
-            ranks = int(os.environ["LOCAL_WORLD_SIZE"])
-            module.CPUAccelerator.auto_device_count = staticmethod(lambda: ranks)
+            ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+            # Another Lightning, or a process that was given another environment, stays as it is.
+            if ranks.isdigit() and hasattr(module, "CPUAccelerator"):
+                module.CPUAccelerator.auto_device_count = staticmethod(lambda: int(ranks))
 
         loader.exec_module = execute_and_correct
 
