@@ -97,6 +97,7 @@ typedef struct ls__graph_options {
     int nfields;
     ls_precision precision; /* ls__graph_precision marks tensors and nodes */
     bool halves;            /* bf16-mixed: runs bring a copy of the parameters in bf16 */
+    bool deterministic;     /* no kernels that add in an order of their own */
     int64_t decode; /* predicting token by token: rows of the caches; 0 = not decoding. A sample is
                        then one new token (T = 1) */
     bool input_gradients; /* training: every f32 input's gradient is a result, an output named

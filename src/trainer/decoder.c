@@ -67,7 +67,8 @@ static ls_status build_form(ls_decoder *d, int which)
                                         .fields = &tokens,
                                         .nfields = 1,
                                         .decode = d->context,
-                                        .precision = d->model->precision };
+                                        .precision = d->model->precision,
+                                        .deterministic = d->model->deterministic };
     LS_TRY(ls__model_build_as(d->model, &options, true, &f->built));
     if (!d->model->values)
         return ls_fail(LS_ERR_ARG, "ls_decoder_create: the model has no weights yet; ls_fit or "

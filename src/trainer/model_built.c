@@ -28,7 +28,8 @@ static ls__built *find(const ls_model *model, const ls__graph_options *wanted)
         const ls__graph_options *o = ls__graph_options_of(b->graph);
         if (b->fits && o->stage == wanted->stage && o->batch == wanted->batch &&
             o->decode == wanted->decode && o->precision == wanted->precision &&
-            o->halves == wanted->halves && same_fields(o, wanted->fields, wanted->nfields))
+            o->halves == wanted->halves && o->deterministic == wanted->deterministic &&
+            same_fields(o, wanted->fields, wanted->nfields))
             return b;
     }
     return NULL;
@@ -133,7 +134,8 @@ ls_status ls__model_build(ls_model *model, ls_stage stage, int64_t samples, cons
     ls__graph_options options = { .stage = stage,
                                   .batch = samples,
                                   .precision = model->precision,
-                                  .halves = model->halves && stage == LS_STAGE_TRAIN };
+                                  .halves = model->halves && stage == LS_STAGE_TRAIN,
+                                  .deterministic = model->deterministic };
     options.fields = ls_dataset_fields(data, &options.nfields);
     return ls__model_build_as(model, &options, compile_too, out);
 }

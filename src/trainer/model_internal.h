@@ -49,8 +49,9 @@ struct ls_model {
 
     ls__built *built;
     ls_precision precision;
-    bool halves;    /* the run in hand keeps its parameters in bf16 too */
-    bool profiling; /* what is compiled is measured */
+    bool halves;        /* the run in hand keeps its parameters in bf16 too */
+    bool deterministic; /* as the run says */
+    bool profiling;     /* what is compiled is measured */
     bool tracing;
     void *arena; /* shared by all builds: one runs at a time */
     size_t arena_bytes;

@@ -11,6 +11,7 @@ static void take_precision(ls_model *model, ls_run *run)
     const ls__backend *backend = model->backend;
     bool mixed = ls__run_options(run)->precision == LS_PRECISION_BF16_MIXED;
     model->precision = ls__run_options(run)->precision;
+    model->deterministic = ls__run_options(run)->deterministic;
     if (model->precision == LS_PRECISION_TF32 &&
         !(backend->multiplies_tf32 && backend->multiplies_tf32()))
         ls__log(LS__LOG_INFO,
