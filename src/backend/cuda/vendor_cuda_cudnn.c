@@ -32,6 +32,9 @@ enum {
     TENSOR_ID = 906,
     TENSOR_VIRTUAL = 907,
     TENSOR_BY_VALUE = 908,
+    PACK_IDS = 1000,
+    PACK_POINTERS = 1001,
+    PACK_WORKSPACE = 1003,
     MATMUL_TYPE = 1500,
     OP_MATMUL_A = 1520,
     OP_MATMUL_B = 1521,
@@ -51,6 +54,7 @@ enum {
     IS_TYPE = 1,
     IS_BOOL = 2,
     IS_I64 = 3,
+    IS_POINTER = 6,
     IS_HEUR_MODE = 8,
     IS_POINTWISE_MODE = 14,
     IS_DESCRIPTOR = 15,
@@ -64,6 +68,7 @@ enum {
     KIND_PLAN = 5,
     KIND_OP_POINTWISE = 13,
     KIND_GRAPH = 15,
+    KIND_PACK = 16,
     KIND_TENSOR = 17,
     KIND_MATMUL = 18,
     KIND_OP_MATMUL = 19,
@@ -75,6 +80,9 @@ enum {
 enum { HEUR_FALLBACK = 2, HEUR_A = 3, ANSWERS = 8, OLDEST = 91600 };
 
 #define CUDNN_MAP(X)                                                                               \
+    X(start, cudnnCreate, (void **))                                                               \
+    X(set_stream, cudnnSetStream, (void *, cudaStream_t))                                          \
+    X(execute, cudnnBackendExecute, (void *, cudnn_descriptor, cudnn_descriptor))                  \
     X(create, cudnnBackendCreateDescriptor, (int, cudnn_descriptor *))                             \
     X(destroy, cudnnBackendDestroyDescriptor, (cudnn_descriptor))                                  \
     X(finalize, cudnnBackendFinalize, (cudnn_descriptor))                                          \
@@ -109,6 +117,11 @@ bool ls__cudnn_open(const char **why)
     }
     *why = lib.there ? NULL : lib.why;
     return lib.there;
+}
+
+int ls__cudnn_create(void **handle)
+{
+    return lib.start(handle);
 }
 
 /* --- descriptors --- */
@@ -308,4 +321,22 @@ void ls__cudnn_plan(cudnn_graph *g, void *handle, const char *json, int64_t most
             (void)try_plan(g, answers[i], handle, device, most);
     }
     if (!g->plan) note(g, -1, "no plan for this shape");
+}
+
+/* --- runs --- */
+
+int ls__cudnn_run(const cudnn_graph *g, void *handle, cudaStream_t stream, int n,
+                  const int64_t *ids, void *const *data, void *workspace)
+{
+    cudnn_descriptor pack;
+    int status = lib.create(KIND_PACK, &pack);
+    if (status) return status;
+    status = lib.set(pack, PACK_IDS, IS_I64, n, ids);
+    if (!status) status = lib.set(pack, PACK_POINTERS, IS_POINTER, n, data);
+    if (!status) status = lib.set(pack, PACK_WORKSPACE, IS_POINTER, 1, &workspace);
+    if (!status) status = lib.finalize(pack);
+    if (!status) status = lib.set_stream(handle, stream);
+    if (!status) status = lib.execute(handle, g->plan, pack);
+    lib.destroy(pack);
+    return status;
 }

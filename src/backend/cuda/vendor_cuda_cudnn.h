@@ -52,6 +52,8 @@ typedef struct cudnn_graph {
 
 /* Opens the library once. false: it is not here, or too old; *why says so. */
 bool ls__cudnn_open(const char **why);
+/* Of the thread's device; once the library is open. Returns cuDNN's status, as does ls__cudnn_run. */
+int ls__cudnn_create(void **handle);
 void ls__cudnn_free(cudnn_graph *g);
 
 /* Tensors of (B,H,rows,columns). id: of memory that is handed in at a run, counted from 1; by_value:
@@ -72,6 +74,10 @@ void ls__cudnn_reshape(cudnn_graph *g, const cudnn_tensor *x, const cudnn_tensor
 void ls__cudnn_finish(cudnn_graph *g, void *handle);
 /* The first plan that the heuristics know. device: described by JSON; NULL = the handle's. */
 void ls__cudnn_plan(cudnn_graph *g, void *handle, const char *device, int64_t most);
+
+/* The plan, with tensors of these ids. */
+int ls__cudnn_run(const cudnn_graph *g, void *handle, cudaStream_t stream, int n,
+                  const int64_t *ids, void *const *data, void *workspace);
 
 /* --- vendor_cuda_flash.c: what is described --- */
 enum {
