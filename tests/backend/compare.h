@@ -22,6 +22,7 @@ typedef struct compare_options {
     int64_t ignored; /* every so many labels are -100; 0 = none */
     bool input_gradients;
     ls_precision precision;
+    bool deterministic;
 } compare_options;
 
 /* What a run of the backend left: copies. */
