@@ -22,7 +22,7 @@ typedef struct compare_options {
     int64_t ignored; /* every so many labels are -100; 0 = none */
     bool input_gradients;
     ls_precision precision;
-    bool deterministic;
+    bool loose; /* also by a library whose bits may vary; a graph is built deterministic else */
 } compare_options;
 
 /* What a run of the backend left: copies. */

@@ -164,7 +164,7 @@ static void set_up(setup *s, const compare_options *o)
                                   .fields = o->fields,
                                   .nfields = o->nfields,
                                   .precision = o->precision,
-                                  .deterministic = o->deterministic,
+                                  .deterministic = !o->loose,
                                   .input_gradients = o->input_gradients };
     assert_ok(ls__graph_build(o->step, o->user, &options, &s->graph));
     lay_out_space(s);
