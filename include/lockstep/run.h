@@ -95,7 +95,8 @@ typedef struct ls_run_options {
     ls_precision precision;
     bool deterministic; /* the same bits on any number of devices. CPUs always give them; several
                            GPUs then add gradients in one fixed order instead of NCCL's, which
-                           takes memory for the other ranks' and, between machines, time */
+                           takes memory for the other ranks' and, between machines, time; and a
+                           GPU's attention in bf16 runs by kernels that are slower than cuDNN's */
     bool profile;       /* measures where a step's time goes; see ls_run_result.profiled. Models. */
     struct {
         const char *name; /* "tokens"; NULL = speed is told in samples alone */

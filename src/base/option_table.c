@@ -49,7 +49,8 @@ const ls__option_row ls__option_table[] = {
               "tf32: GPUs round the factors of fp32 products" },
     { "deterministic", RUN, SWITCH,
       .help = "the same bits on any number of devices, as CPUs always give them: several GPUs add "
-              "gradients in one fixed order instead of NCCL's" },
+              "gradients in one fixed order instead of NCCL's, and attention in bf16 never runs by "
+              "cuDNN, whose sums vary" },
     { "profile", RUN, SWITCH,
       .help = "measure where a step's time goes: a table at the end, a trace in the run's folder" },
     { "name", RUN, STRING, .placeholder = "NAME", .fallback = "made up",
