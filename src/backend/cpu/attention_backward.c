@@ -10,6 +10,8 @@
 
 #include <string.h>
 
+enum { PRODUCTS = 6 /* of a block: two of scores, the pass over them, three of gradients */ };
+
 typedef struct tile {
     int64_t padded;     /* width rounded up to whole vectors */
     int64_t count;      /* queries */
@@ -175,9 +177,28 @@ static void copy_rows(const float *x, int64_t x_row, int64_t rows, int64_t width
         memcpy(y + r * y_row, x + r * x_row, (size_t)width * sizeof *y);
 }
 
+static attention_ahead expect(const attention_shape *s, const float *g, const float *qkv,
+                              const float *y, const float *dqkv, int64_t head, bool last,
+                              int64_t first)
+{
+    attention_ahead next =
+        ls__cpu_attention_ahead(s, head, s->heads / s->kv_heads, last, first, PRODUCTS);
+    int64_t query = next.head * s->width, key = (s->heads + next.kv_head) * s->width;
+    int64_t value = key + s->kv_heads * s->width, row = s->heads * s->width;
+    const float *packed[] = { qkv, dqkv };
+    for (int i = 0; i < 2; i++) {
+        ask_for_head(&next, s, packed[i], s->row, query);
+        ask_for_head(&next, s, packed[i], s->row, key);
+        ask_for_head(&next, s, packed[i], s->row, value);
+    }
+    ask_for_head(&next, s, g, row, query);
+    ask_for_head(&next, s, y, row, query);
+    return next;
+}
+
 void ls__cpu_attention_grad_group(const attention_shape *s, const float *g, const float *qkv,
-                                  const float *y, const float *logsum, int64_t kv_head, float *dqkv,
-                                  float *scratch)
+                                  const float *y, const float *logsum, int64_t kv_head, bool last,
+                                  float *dqkv, float *scratch)
 {
     int64_t shared = s->heads / s->kv_heads, width = s->width;
     int64_t key_at = (s->heads + kv_head) * width, value_at = key_at + s->kv_heads * width;
@@ -191,8 +212,9 @@ void ls__cpu_attention_grad_group(const attention_shape *s, const float *g, cons
             int64_t query = first * s->row + head * width;
             t.count = s->tokens - first < TILE ? s->tokens - first : TILE;
             begin(s, &t, qkv + query, g + at, y + at, logsum + head * s->tokens + first);
+            attention_ahead next = expect(s, g, qkv, y, dqkv, head, last, first);
             attention_block b;
-            for (int64_t key = 0; ls__cpu_attention_block(s, first, key, &b); key += KEYS) {
+            for (int64_t key = 0; ls__cpu_attention_block(s, first, key, &next, &b); key += KEYS) {
                 t.begins = head == kv_head * shared && (s->causal ? b.diagonal : first == 0);
                 differentiate_block(s, &t, &b, qkv + key_at, qkv + value_at);
             }

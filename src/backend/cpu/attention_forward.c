@@ -8,6 +8,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { PRODUCTS = 4 /* of a block: scores, two passes over them, what is summed */ };
+
 /* One tile's queries, transposed, and what they have summed. */
 typedef struct tile {
     float *queries;      /* (width, TILE), scaled */
@@ -124,8 +126,19 @@ static void finish(tile *t, const attention_shape *s, int64_t first, float *y, f
         logsum[i] = (float)((double)t->largest[i] + log((double)t->total[i]));
 }
 
-void ls__cpu_attention_head(const attention_shape *s, const float *qkv, int64_t head, float *y,
-                            float *logsum, float *scratch)
+static attention_ahead expect(const attention_shape *s, const float *qkv, const float *y,
+                              int64_t head, bool last, int64_t first)
+{
+    attention_ahead next = ls__cpu_attention_ahead(s, head, 1, last, first, PRODUCTS);
+    ask_for_head(&next, s, qkv, s->row, next.head * s->width);
+    ask_for_head(&next, s, qkv, s->row, (s->heads + next.kv_head) * s->width);
+    ask_for_head(&next, s, qkv, s->row, (s->heads + s->kv_heads + next.kv_head) * s->width);
+    ask_for_head(&next, s, y, s->heads * s->width, next.head * s->width);
+    return next;
+}
+
+void ls__cpu_attention_head(const attention_shape *s, const float *qkv, int64_t head, bool last,
+                            float *y, float *logsum, float *scratch)
 {
     int64_t kv_head = head / (s->heads / s->kv_heads), width = s->width;
     const float *queries = qkv + head * width, *keys = qkv + (s->heads + kv_head) * width;
@@ -138,8 +151,9 @@ void ls__cpu_attention_head(const attention_shape *s, const float *qkv, int64_t 
         ls__cpu_panel_load(queries + first * s->row, s->row, count, width, s->scale, t.queries,
                            TILE);
         begin(&t);
+        attention_ahead next = expect(s, qkv, y, head, last, first);
         attention_block b;
-        for (int64_t key = 0; ls__cpu_attention_block(s, first, key, &b); key += KEYS) {
+        for (int64_t key = 0; ls__cpu_attention_block(s, first, key, &next, &b); key += KEYS) {
             ls__cpu_attention_scores(s, &b, keys, t.queries, t.scores);
             attend(&t, &b, width);
             ls__cpu_attention_gather(s, &b, values, t.scores, t.sums);

@@ -5,15 +5,31 @@
 
 #include <math.h>
 
+attention_ahead ls__cpu_attention_ahead(const attention_shape *s, int64_t head, int64_t step,
+                                        bool last, int64_t first, int products)
+{
+    bool wraps = head + step >= s->heads;
+    int64_t rows = s->tokens - first < TILE ? s->tokens - first : TILE;
+    int64_t groups =
+        s->causal ? first / KEYS + (rows + LANES - 1) / LANES : (s->tokens + KEYS - 1) / KEYS;
+    attention_ahead next = { .head = head + step - (wraps ? s->heads : 0),
+                             .token = first + (wraps ? s->tokens : 0),
+                             .rows = wraps && last ? 0 : rows,
+                             .times = products * groups };
+    next.kv_head = next.head / (s->heads / s->kv_heads);
+    return next;
+}
+
 bool ls__cpu_attention_block(const attention_shape *s, int64_t t, int64_t first,
-                             attention_block *out)
+                             attention_ahead *next, attention_block *out)
 {
     int64_t queries = s->tokens - t < TILE ? s->tokens - t : TILE;
     int64_t keys = s->tokens - first < KEYS ? s->tokens - first : KEYS;
     *out = (attention_block) { .first = first,
                                .keys = keys,
                                .vectors = (queries + LANES - 1) / LANES,
-                               .diagonal = s->causal && first == t };
+                               .diagonal = s->causal && first == t,
+                               .next = next };
     return keys > 0 && (!s->causal || first <= t);
 }
 

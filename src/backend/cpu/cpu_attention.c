@@ -14,25 +14,27 @@ typedef struct attention {
 
 /* Samples are counted from the call's first: a tile's, or the micro-batch's. */
 static void run_units(const cpu_call *call,
-                      void (*run)(const cpu_call *call, int64_t sample, int64_t unit))
+                      void (*run)(const cpu_call *call, int64_t sample, int64_t unit, bool last))
 {
     const attention *a = call->step->state;
     int64_t first = call->step->tiled ? 0 : call->task;
-    int64_t last = call->step->tiled ? ls__cpu_extent_rows(call, &a->rows) * a->units : first + 1;
-    for (int64_t i = first; i < last; i++) run(call, i / a->units, i % a->units);
+    int64_t end = call->step->tiled ? ls__cpu_extent_rows(call, &a->rows) * a->units : first + 1;
+    for (int64_t i = first; i < end; i++)
+        run(call, i / a->units, i % a->units, end - i <= a->units);
 }
 
 /* --- forward: buffers qkv, scratch, y, [logsum] --- */
 
-static void forward_unit(const cpu_call *call, int64_t sample, int64_t head)
+static void forward_unit(const cpu_call *call, int64_t sample, int64_t head, bool last)
 {
     const attention_shape *s = &((const attention *)call->step->state)->shape;
     const float *qkv = ls__cpu_at(call, 0);
     float *y = ls__cpu_at(call, 2);
     float *logsum = call->step->nbuffers == 4 ? ls__cpu_at(call, 3) : NULL;
-    ls__cpu_attention_head(
-        s, qkv + sample * s->tokens * s->row, head, y + sample * s->tokens * s->heads * s->width,
-        logsum ? logsum + sample * s->heads * s->tokens : NULL, ls__cpu_at(call, 1));
+    ls__cpu_attention_head(s, qkv + sample * s->tokens * s->row, head, last,
+                           y + sample * s->tokens * s->heads * s->width,
+                           logsum ? logsum + sample * s->heads * s->tokens : NULL,
+                           ls__cpu_at(call, 1));
 }
 
 static void run_forward(const cpu_call *call)
@@ -42,7 +44,7 @@ static void run_forward(const cpu_call *call)
 
 /* --- backward: buffers g, qkv, y, logsum, scratch, dqkv --- */
 
-static void backward_unit(const cpu_call *call, int64_t sample, int64_t kv_head)
+static void backward_unit(const cpu_call *call, int64_t sample, int64_t kv_head, bool last)
 {
     const attention_shape *s = &((const attention *)call->step->state)->shape;
     int64_t rows = sample * s->tokens, width = s->heads * s->width;
@@ -50,7 +52,7 @@ static void backward_unit(const cpu_call *call, int64_t sample, int64_t kv_head)
     const float *logsum = ls__cpu_at(call, 3);
     float *dqkv = ls__cpu_at(call, 5);
     ls__cpu_attention_grad_group(s, g + rows * width, qkv + rows * s->row, y + rows * width,
-                                 logsum + rows * s->heads, kv_head, dqkv + rows * s->row,
+                                 logsum + rows * s->heads, kv_head, last, dqkv + rows * s->row,
                                  ls__cpu_at(call, 4));
 }
 

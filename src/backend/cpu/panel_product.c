@@ -2,10 +2,10 @@
  *
  * A few rows of a times a few vectors of b stay in registers for the whole sum: 4 x 4 vectors of
  * sixteen floats with AVX-512 (16 of 32 registers, enough sums in flight to hide the latency of an
- * addition; 8 x 1 where there is one vector), 6 x 2 of eight with AVX2, 2 x 4 of four elsewhere. a
- * is read number by number and needs no order of its own, so it may lie transposed. Every element of
- * c is one sum in order, whatever the registers. This file is compiled with contraction: multiply
- * and add are one instruction where the machine has it. */
+ * addition; eight rows where there are fewer vectors), 6 x 2 of eight with AVX2, 2 x 4 of four
+ * elsewhere. a is read number by number and needs no order of its own, so it may lie transposed.
+ * Every element of c is one sum in order, whatever the registers. This file is compiled with
+ * contraction: multiply and add are one instruction where the machine has it. */
 #include "backend/cpu/panel.h"
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
@@ -20,8 +20,8 @@ __attribute__((target("arch=x86-64-v4"))) static void product_v4(const panel_pro
 {
     int64_t j = 0;
     for (; j + 4 <= p->vectors; j += 4) product_columns_16(p, j * LANES, 4, 4);
-    if (p->vectors - j == 3) product_columns_16(p, j * LANES, 4, 3);
-    if (p->vectors - j == 2) product_columns_16(p, j * LANES, 4, 2);
+    if (p->vectors - j == 3) product_columns_16(p, j * LANES, 8, 3);
+    if (p->vectors - j == 2) product_columns_16(p, j * LANES, 8, 2);
     if (p->vectors - j == 1) product_columns_16(p, j * LANES, 8, 1);
 }
 
