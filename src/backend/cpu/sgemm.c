@@ -8,9 +8,10 @@
  * Workload: 64 to 4,096 rows or columns, of which one is the rows of a micro-batch or tile. */
 #include "backend/cpu/sgemm.h"
 
+#include "backend/cpu/ahead.h"
+
 enum {
     PANEL = SGEMM_VECTORS * 16,
-    LINE = 64,
     DEPTH = 192,
     A_FLOATS = 96 << 10, /* of a part: 384 KB */
     B_FLOATS = 128 << 10 /* of the panels that one part after the other meets */
@@ -51,42 +52,9 @@ static int64_t panels_kept(const sgemm *s)
     return s->height < s->m ? s->width : PANEL;
 }
 
-static int64_t a_floats(const sgemm *s)
-{
-    return s->transpose_a ? s->height * s->depth : 0;
-}
-
 size_t ls__sgemm_scratch(const sgemm *s)
 {
-    return (size_t)(a_floats(s) + panels_kept(s) * s->depth) * sizeof(float);
-}
-
-/* --- asking ahead --- */
-
-/* A part of a matrix, some rows of which are asked for at a time. */
-typedef struct ahead {
-    const char *at;
-    int64_t stride; /* bytes */
-    int64_t rows;   /* left */
-    int64_t each;   /* at a time */
-    int64_t bytes;  /* of a row */
-} ahead;
-
-static ahead ask_for(const float *x, int64_t stride, int64_t rows, int64_t columns, int64_t times)
-{
-    return (ahead) { .at = (const char *)x,
-                     .stride = stride * (int64_t)sizeof *x,
-                     .rows = rows,
-                     .each = (rows + times - 1) / times,
-                     .bytes = columns * (int64_t)sizeof *x };
-}
-
-static inline void ask(ahead *p)
-{
-    int64_t n = least(p->rows, p->each);
-    p->rows -= n;
-    for (; n > 0; n--, p->at += p->stride)
-        for (int64_t i = 0; i < p->bytes; i += LINE) __builtin_prefetch(p->at + i);
+    return (size_t)(panels_kept(s) * s->depth) * sizeof(float);
 }
 
 /* --- loops --- */
@@ -100,7 +68,7 @@ typedef struct job {
     const sgemm *s;
     const float *a, *b, *bias;
     float *c;
-    float *packed_a, *packed_b;
+    float *panels;
 } job;
 
 static const float *b_at(const job *w, int64_t p, int64_t j)
@@ -137,7 +105,7 @@ static ahead panel_after(const job *w, const place *at, int64_t j, int64_t times
         }
         k = least(s->k - p, s->depth);
     }
-    if (j >= s->n) return (ahead) { .rows = 0 };
+    if (j >= s->n) return NOTHING_AHEAD;
     int64_t n = least(s->n - j, PANEL);
     return s->transpose_b ? ask_for(b_at(w, p, j), s->b_stride, n, k, times)
                           : ask_for(b_at(w, p, j), s->b_stride, k, n, times);
@@ -151,7 +119,8 @@ static void multiply_panel(const job *w, const place *at, int64_t j, const float
     int64_t columns = least(at->j + at->n - j, PANEL);
     int vectors = (int)((columns + 15) / 16);
     bool last = at->p + at->k == s->k;
-    sgemm_block block = { .a_row = s->transpose_a ? 0 : s->a_stride,
+    sgemm_block block = { .a_stride = s->a_stride,
+                          .transposed = s->transpose_a,
                           .b = panel,
                           .c_row = s->c_stride,
                           .depth = at->k,
@@ -162,7 +131,7 @@ static void multiply_panel(const job *w, const place *at, int64_t j, const float
     for (int64_t i = 0; i < at->m; i += SGEMM_ROWS) {
         ask(next_panel);
         ask(next_a);
-        block.a = s->transpose_a ? w->packed_a + i * at->k : a_at(w, at->i + i, at->p);
+        block.a = a_at(w, at->i + i, at->p);
         block.c = w->c + (at->i + i) * s->c_stride + j;
         ls__sgemm_block(&block, (int)least(at->m - i, SGEMM_ROWS), vectors);
     }
@@ -174,15 +143,13 @@ static void multiply_part(const job *w, const place *at)
     const sgemm *s = w->s;
     int64_t times = (at->m + SGEMM_ROWS - 1) / SGEMM_ROWS;
     int64_t kept = panels_kept(s) > PANEL;
-    ahead next_a = { .rows = 0 };
-    if (s->transpose_a)
-        ls__sgemm_pack_a(a_at(w, at->i, at->p), s->a_stride, at->k, at->m, w->packed_a);
-    else if (at->m > SGEMM_ROWS) /* the rows after the eight at hand */
+    ahead next_a = NOTHING_AHEAD;
+    if (!s->transpose_a && at->m > SGEMM_ROWS) /* the rows after the eight at hand */
         next_a = ask_for(a_at(w, at->i + SGEMM_ROWS, at->p), s->a_stride, at->m - SGEMM_ROWS, at->k,
                          times - 1);
     for (int64_t j = at->j; j < at->j + at->n; j += PANEL) {
-        float *panel = w->packed_b + kept * (j - at->j) * at->k;
-        ahead next_panel = { .rows = 0 };
+        float *panel = w->panels + kept * (j - at->j) * at->k;
+        ahead next_panel = NOTHING_AHEAD;
         if (at->i == 0) {
             pack_panel(w, at, j, least(at->j + at->n - j, PANEL), panel);
             next_panel = panel_after(w, at, j, times);
@@ -194,13 +161,7 @@ static void multiply_part(const job *w, const place *at)
 void ls__sgemm_run(const sgemm *s, const float *a, const float *b, const float *bias, float *c,
                    float *scratch)
 {
-    job w = { .s = s,
-              .a = a,
-              .b = b,
-              .bias = bias,
-              .c = c,
-              .packed_a = scratch,
-              .packed_b = scratch + a_floats(s) };
+    job w = { .s = s, .a = a, .b = b, .bias = bias, .c = c, .panels = scratch };
     place at;
     for (at.j = 0; at.j < s->n; at.j += at.n) {
         at.n = least(s->n - at.j, s->width);

@@ -17,8 +17,9 @@ enum { SGEMM_ROWS = 8, SGEMM_VECTORS = 3 }; /* of c in registers; a vector is 16
 /* One block of c in registers: c (rows, columns) = a (rows, depth) b (depth, columns). */
 typedef struct sgemm_block {
     const float *a;
-    int64_t a_row;  /* a lies row by row; 0 = packed as (depth, SGEMM_ROWS) */
-    const float *b; /* packed: (depth, vectors * 16) */
+    int64_t a_stride;
+    bool transposed; /* a lies as (depth, rows) */
+    const float *b;  /* packed: (depth, vectors * 16) */
     float *c;
     int64_t c_row;
     int64_t depth;
@@ -41,7 +42,7 @@ typedef struct sgemm {
 
 /* Fills in the plan; false = not on this machine. */
 bool ls__sgemm_plan(sgemm *s);
-/* Bytes that a run needs for packed parts of a and b. */
+/* Bytes that a run needs for packed panels of b. */
 size_t ls__sgemm_scratch(const sgemm *s);
 void ls__sgemm_run(const sgemm *s, const float *a, const float *b, const float *bias, float *c,
                    float *scratch);
@@ -51,11 +52,8 @@ void ls__sgemm_run(const sgemm *s, const float *a, const float *b, const float *
 /* rows (<= SGEMM_ROWS) x vectors (<= SGEMM_VECTORS) (sgemm_block.c) */
 void ls__sgemm_block(const sgemm_block *block, int rows, int vectors);
 
-/* A matrix as (rows, columns) with a distance between rows. Packed into panels of 8 or 48 columns,
- * each (rows, panel): the last one of b is as wide as its whole vectors, zeros behind the last column
- * (sgemm_pack.c). */
-void ls__sgemm_pack_a(const float *x, int64_t stride, int64_t rows, int64_t columns, float *panels);
-/* One panel of at most 48 columns. */
+/* A panel of at most 48 columns of a matrix (rows, columns) with a distance between rows: as wide as
+ * its whole vectors, zeros behind the last column (sgemm_pack.c). */
 void ls__sgemm_pack_b(const float *x, int64_t stride, int64_t rows, int64_t columns, float *panel);
 /* As pack_b; x lies transposed: (columns, rows). */
 void ls__sgemm_pack_transposed(const float *x, int64_t stride, int64_t rows, int64_t columns,

@@ -18,10 +18,14 @@ LANES_INLINE void expect(const sgemm_block *k, const int rows, const int vectors
         for (int v = 0; v < vectors; v++) __builtin_prefetch(k->c + r * k->c_row + v * LANES, 1);
 }
 
-LANES_INLINE void sum_up(const sgemm_block *k, const int64_t a_row, const int64_t a_step,
-                         lanes sum[ROWS][VECTORS], const int rows, const int vectors)
+/* transposed is a constant where this is inlined. Then every step reads a line of its own, all of
+ * which may fall on few sets of the first-level cache: they are asked for. */
+LANES_INLINE void sum_up(const sgemm_block *k, const bool transposed, lanes sum[ROWS][VECTORS],
+                         const int rows, const int vectors)
 {
+    enum { AHEAD = 12 /* steps */ };
     const float *a = k->a, *b = k->b;
+    const int64_t a_row = transposed ? 1 : k->a_stride, a_step = transposed ? k->a_stride : 1;
     lanes x[VECTORS];
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
@@ -30,6 +34,7 @@ LANES_INLINE void sum_up(const sgemm_block *k, const int64_t a_row, const int64_
     for (int64_t i = 0; i < k->depth; i++, a += a_step, b += vectors * LANES) {
 #pragma GCC unroll 3
         for (int v = 0; v < vectors; v++) lanes_load(&x[v], b + v * LANES);
+        if (transposed) __builtin_prefetch(a + AHEAD * a_step);
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++)
 #pragma GCC unroll 3
@@ -108,16 +113,13 @@ LANES_INLINE void store_edge(const sgemm_block *k, lanes sum[ROWS][VECTORS], con
     }
 }
 
-/* packed, rows and vectors are constants where this is inlined. */
-LANES_INLINE void block_of(const sgemm_block *k, const bool packed, const int rows,
+/* transposed, rows and vectors are constants where this is inlined. */
+LANES_INLINE void block_of(const sgemm_block *k, const bool transposed, const int rows,
                            const int vectors)
 {
     lanes sum[ROWS][VECTORS];
     expect(k, rows, vectors);
-    if (packed)
-        sum_up(k, 1, ROWS, sum, rows, vectors);
-    else
-        sum_up(k, k->a_row, 1, sum, rows, vectors);
+    sum_up(k, transposed, sum, rows, vectors);
     if (k->columns == vectors * LANES)
         store_whole(k, sum, rows, vectors);
     else
@@ -126,7 +128,7 @@ LANES_INLINE void block_of(const sgemm_block *k, const bool packed, const int ro
 
 #define SGEMM_TARGET __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma")))
 #define BLOCKS(vectors)                                                                            \
-    SGEMM_TARGET static void packed_##vectors(const sgemm_block *k)                                \
+    SGEMM_TARGET static void columns_##vectors(const sgemm_block *k)                               \
     {                                                                                              \
         block_of(k, true, ROWS, vectors);                                                          \
     }                                                                                              \
@@ -134,7 +136,7 @@ LANES_INLINE void block_of(const sgemm_block *k, const bool packed, const int ro
     {                                                                                              \
         block_of(k, false, ROWS, vectors);                                                         \
     }                                                                                              \
-    SGEMM_TARGET static void packed_one_##vectors(const sgemm_block *k)                            \
+    SGEMM_TARGET static void column_##vectors(const sgemm_block *k)                                \
     {                                                                                              \
         block_of(k, true, 1, vectors);                                                             \
     }                                                                                              \
@@ -151,21 +153,21 @@ typedef void block_fn(const sgemm_block *k);
 
 void ls__sgemm_block(const sgemm_block *block, int rows, int vectors)
 {
-    static block_fn *const whole[][2] = { { rows_1, packed_1 },
-                                          { rows_2, packed_2 },
-                                          { rows_3, packed_3 } };
-    static block_fn *const single[][2] = { { row_1, packed_one_1 },
-                                           { row_2, packed_one_2 },
-                                           { row_3, packed_one_3 } };
-    bool packed = block->a_row == 0;
+    static block_fn *const whole[][2] = { { rows_1, columns_1 },
+                                          { rows_2, columns_2 },
+                                          { rows_3, columns_3 } };
+    static block_fn *const single[][2] = { { row_1, column_1 },
+                                           { row_2, column_2 },
+                                           { row_3, column_3 } };
+    bool transposed = block->transposed;
     if (rows == ROWS) {
-        whole[vectors - 1][packed](block);
+        whole[vectors - 1][transposed](block);
         return;
     }
     sgemm_block one = *block;
     for (int r = 0; r < rows; r++) {
-        single[vectors - 1][packed](&one);
-        one.a += packed ? 1 : block->a_row;
+        single[vectors - 1][transposed](&one);
+        one.a += transposed ? 1 : block->a_stride;
         one.c += block->c_row;
     }
 }
