@@ -17,6 +17,7 @@ static struct {
 } fake;
 
 enum { BATCH = 2, TOKENS = 5, HEADS = 4, KV_HEADS = 2, WIDTH = 8 };
+enum { ROW = (HEADS + 2 * KV_HEADS) * WIDTH }; /* of a token, in qkv */
 enum { ALONG = 256 /* BATCH HEADS TOKENS floats, rounded up */, SUM = 1280 };
 static const attention_shape full = { .batch = BATCH,
                                       .tokens = TOKENS,
@@ -79,9 +80,9 @@ static void assert_heads(int first, const uint16_t *qkv)
 static void test_forward(void **state)
 {
     (void)state;
-    static uint16_t qkv[BATCH * TOKENS * (HEADS + 2 * KV_HEADS) * WIDTH], y[1];
+    static uint16_t qkv[ROW], y[1];
     static float logsum[1];
-    static char workspace[1];
+    static char workspace[ALONG + 1000];
     for (int causal = 0; causal < 2; causal++) {
         const attention_plan *p = plan(ATTENTION_FORWARD, causal, ALONG + 1000);
         assert_ok(ls__vendor_attention(p, qkv, y, logsum, workspace, NULL));
@@ -100,7 +101,7 @@ static void test_forward(void **state)
 static void test_backward(void **state)
 {
     (void)state;
-    static uint16_t qkv[1], y[1], g[1], dqkv[1];
+    static uint16_t qkv[ROW], y[1], g[1], dqkv[ROW];
     static float logsum[1];
     static char left[ALONG + SUM + 1000], zero[ALONG + SUM];
     char *workspace;
