@@ -54,8 +54,8 @@ static ls_status create_primitive(const gemm_shape *s, cpu_primitive *out)
 /* Where our own product is faster, measured with operands that are in no second-level cache, as they
  * are between steps: sums that are one pass (oneDNN at 180 to 210 GFLOP/s of a core, ours at 200 to
  * 225); columns of a larger matrix as the output of x w^T, for which oneDNN has its older product
- * only (170 to 195, ours 200 to 208); gradients of weights, whose first factor it packs (185 to 210
- * of 250, ours 210 to 240). Elsewhere oneDNN is as fast, or up to 5 % faster. */
+ * only (170 to 195, ours 200 to 208); gradients of weights, whose first factor it packs (145 to 225
+ * of 250, ours 195 to 235). Elsewhere oneDNN is as fast, or up to 5 % faster. */
 static bool own_is_faster(const gemm_shape *s)
 {
     enum { ONE_PASS = 192 };

@@ -18,12 +18,13 @@ LANES_INLINE void expect(const sgemm_block *k, const int rows, const int vectors
         for (int v = 0; v < vectors; v++) __builtin_prefetch(k->c + r * k->c_row + v * LANES, 1);
 }
 
-/* transposed is a constant where this is inlined. Then every step reads a line of its own, all of
- * which may fall on few sets of the first-level cache: they are asked for. */
+/* transposed is a constant where this is inlined. Then every step reads a line of its own, and all of
+ * them may fall on one set of the first-level cache, which holds few: they are asked for into the
+ * second, and once more just before their use. */
 LANES_INLINE void sum_up(const sgemm_block *k, const bool transposed, lanes sum[ROWS][VECTORS],
                          const int rows, const int vectors)
 {
-    enum { AHEAD = 12 /* steps */ };
+    enum { NEAR = 2, FAR = 16 /* steps */, SECOND_LEVEL = 2 /* as the builtin counts locality */ };
     const float *a = k->a, *b = k->b;
     const int64_t a_row = transposed ? 1 : k->a_stride, a_step = transposed ? k->a_stride : 1;
     lanes x[VECTORS];
@@ -34,7 +35,10 @@ LANES_INLINE void sum_up(const sgemm_block *k, const bool transposed, lanes sum[
     for (int64_t i = 0; i < k->depth; i++, a += a_step, b += vectors * LANES) {
 #pragma GCC unroll 3
         for (int v = 0; v < vectors; v++) lanes_load(&x[v], b + v * LANES);
-        if (transposed) __builtin_prefetch(a + AHEAD * a_step);
+        if (transposed) {
+            __builtin_prefetch(a + NEAR * a_step);
+            __builtin_prefetch(a + FAR * a_step, 0, SECOND_LEVEL);
+        }
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++)
 #pragma GCC unroll 3
