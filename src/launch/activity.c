@@ -1,5 +1,6 @@
 /* What a rank is doing, by /proc. Often a rank is only a shell or another wrapper, so its CPU time is
- * that of all its descendants. Reads every process's entry: for the rare moment of doubt. */
+ * that of all its descendants, of those that have ended too. Reads every process's entry: for the rare
+ * moment of doubt. */
 #include <ctype.h>
 #include <dirent.h>
 #include <stdio.h>
@@ -22,18 +23,20 @@ static bool read_stat(const char *name, process *out)
 {
     char path[300], *text;
     size_t nbytes;
-    unsigned long long user = 0, system = 0;
+    unsigned long long user = 0, system = 0, dead_user = 0, dead_system = 0; /* children's */
     int parent = 0;
     snprintf(path, sizeof path, "/proc/%s/stat", name);
     if (ls__file_read(path, 4096, &text, &nbytes) != LS_OK) return false;
     const char *bracket = strrchr(text, ')'); /* the name before it may hold anything */
-    bool ok = bracket && sscanf(bracket + 1, " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu",
-                                &out->state, &parent, &user, &system) == 4;
+    bool ok = bracket &&
+              sscanf(bracket + 1, " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu",
+                     &out->state, &parent, &user, &system, &dead_user, &dead_system) == 6;
     ls__free(text);
     out->pid = (pid_t)atoi(name);
     out->parent = parent;
     out->family = -1;
-    out->cpu_seconds = (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+    out->cpu_seconds =
+        (double)(user + system + dead_user + dead_system) / (double)sysconf(_SC_CLK_TCK);
     return ok;
 }
 

@@ -76,7 +76,7 @@ has err "nothing was printed for"
 has err "sleeping"
 run 0 --nproc-per-node 1 --silence-warning 500ms sh -c 'i=0; while [ $i -lt 10 ]; do echo $i; sleep 0.15; i=$((i+1)); done'
 lacks err "nothing was printed"
-run 0 --nproc-per-node 1 --silence-warning 500ms sh -c 'timeout 1.5 sh -c "while :; do :; done"; true'
+run 0 --nproc-per-node 1 --silence-warning 500ms sh -c 'timeout 1.2 sh -c "while :; do :; done"; sleep 0.4'
 lacks err "nothing was printed"
 run 0 --nproc-per-node 2 sh -c '[ $RANK = 1 ] || sleep 7'
 has err "rank 1 ended with code 0"
