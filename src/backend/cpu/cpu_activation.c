@@ -1,10 +1,10 @@
 /* Activations with a curve, forward and backward, sixteen elements at a time.
  *
- * All are made of a sigmoid or of the normal distribution (lanes_math.h) and not of 1 + tanh or
- * 1 + erf, which lose the left tail. The loops are bound by arithmetic, not by memory, so a kind is
- * a function of its own and not a branch per element, and this file is compiled with contraction:
- * multiply and add as one instruction take a quarter of the time away. */
+ * The loops are bound by arithmetic, not by memory, so a kind is a function of its own and not a
+ * branch per element, and this file is compiled with contraction: multiply and add as one
+ * instruction take a quarter of the time away. */
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/lanes_curve.h"
 #include "backend/cpu/lanes_half.h"
 
 /* (n) each, of floats or of bf16 */
@@ -17,81 +17,6 @@ typedef struct activation {
     curve_fn *curve;
     slope_fn *slope;
 } activation;
-
-/* --- sixteen values --- */
-
-/* x -> 2 u, u = sqrt(2 / pi) (x + 0.044715 x^3): GELU's approximation is x sigmoid(2 u) */
-LANES_INLINE void inner(const lanes *x, lanes *twice)
-{
-    *twice = *x * (1.59576912f + 0.0713548163f * (*x * *x));
-}
-
-LANES_INLINE void curve(ls__activation_kind kind, lanes *x)
-{
-    lanes s, rest;
-    switch (kind) {
-    case LS__ACTIVATION_GELU:
-        lanes_normal(x, &s, &rest);
-        *x *= s;
-        break;
-    case LS__ACTIVATION_GELU_TANH:
-        inner(x, &s);
-        lanes_sigmoid(&s, &s, &rest);
-        *x *= s;
-        break;
-    case LS__ACTIVATION_SILU:
-        lanes_sigmoid(x, &s, &rest);
-        *x *= s;
-        break;
-    case LS__ACTIVATION_TANH:
-        lanes_tanh(x);
-        break;
-    case LS__ACTIVATION_SIGMOID:
-        lanes_sigmoid(x, &s, &rest);
-        *x = s;
-        break;
-    }
-}
-
-/* x^2, of which 1e4 is enough where the rest of a product is 0: infinity would make it NaN */
-LANES_INLINE void limited_square(const lanes *x, lanes *square)
-{
-    const lanes enough = LANES_OF(1e4f);
-    *square = *x * *x;
-    lanes_i32 more = *square > enough;
-    lanes_choose(square, &more, &enough);
-}
-
-/* g = g * derivative at x */
-LANES_INLINE void slope(ls__activation_kind kind, const lanes *x, lanes *g)
-{
-    lanes s, rest, twice, square;
-    switch (kind) {
-    case LS__ACTIVATION_GELU:
-        lanes_normal(x, &s, &rest);
-        *g *= s + *x * rest;
-        break;
-    case LS__ACTIVATION_GELU_TANH:
-        inner(x, &twice);
-        lanes_sigmoid(&twice, &s, &rest);
-        limited_square(x, &square);
-        *g *= s + *x * (s * rest) * (1.59576912f + 0.214064449f * square);
-        break;
-    case LS__ACTIVATION_SILU:
-        lanes_sigmoid(x, &s, &rest);
-        *g *= s + *x * (s * rest);
-        break;
-    case LS__ACTIVATION_TANH:
-        twice = *x * 2.0f;
-        lanes_sigmoid(&twice, &s, &rest);
-        *g *= 4.0f * (s * rest);
-        break;
-    case LS__ACTIVATION_SIGMOID:
-        lanes_sigmoid(x, &s, &rest);
-        *g *= s * rest;
-        break;
-    }
-}
 
 /* --- loops --- */
 
