@@ -64,9 +64,13 @@ static double slope(int layer, double x)
     }
 }
 
-static void check(const char *backend, int layer, const char *what, float x, float got, double want)
+/* At infinity a formula may be no number, and then its limit is as good. */
+static void check(const char *backend, int layer, const char *what, float x, float got,
+                  double formula(int layer, double x))
 {
+    double want = formula(layer, (double)x);
     bool same = isnan(want) ? isnan(got) : isinf(want) ? (double)got == want : false;
+    if (isinf(x) && isnan(want)) want = formula(layer, copysign(1e30, (double)x));
     if (!same && !(fabs((double)got - want) <= 1e-6 * fabs(want) + 1e-30))
         fail_msg("%s, layer %d: %s at %g is %.9g and not %.9g", backend, layer, what, (double)x,
                  (double)got, want);
@@ -87,8 +91,8 @@ static void check_layer(const ls__backend *backend, int layer)
     assert_ok(execution_run(&e));
     const float *y = execution_result(&e, "y").data, *dx = execution_grad(&e, "p", &count);
     for (int i = 0; i < COUNT; i++) {
-        check(backend->name, layer, "value", extremes[i], y[i], value(layer, (double)extremes[i]));
-        check(backend->name, layer, "slope", extremes[i], dx[i], slope(layer, (double)extremes[i]));
+        check(backend->name, layer, "value", extremes[i], y[i], value);
+        check(backend->name, layer, "slope", extremes[i], dx[i], slope);
     }
     execution_close(&e);
 }

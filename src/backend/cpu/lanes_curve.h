@@ -8,25 +8,29 @@
 #include "backend/cpu/lanes_math.h"
 #include "graph/ops.h"
 
-/* x -> 2 u, u = sqrt(2 / pi) (x + 0.044715 x^3): GELU's approximation is x sigmoid(2 u) */
-LANES_INLINE void inner(const lanes *x, lanes *twice)
+/* GELU's approximation: x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3), with exp(-2 u) as a
+ * power of two. Below -10 the value is less than 1.3e-37, above 10 the sigmoid is 1, and between
+ * them the power neither overflows nor vanishes: so no sign and no tail is a case of its own.
+ * An infinity gives the limit. */
+LANES_INLINE void approximate_gelu(lanes *x, lanes *slope)
 {
-    *twice = *x * (1.59576912f + 0.0713548163f * (*x * *x));
-}
-
-/* x^2, of which 1e4 is enough where the rest of a product is 0: infinity would make it NaN */
-LANES_INLINE void limited_square(const lanes *x, lanes *square)
-{
-    const lanes enough = LANES_OF(1e4f);
-    *square = *x * *x;
-    lanes_i32 more = *square > enough;
-    lanes_choose(square, &more, &enough);
+    const lanes least = LANES_OF(-10.0f), most = LANES_OF(10.0f);
+    lanes_i32 below = *x < least;
+    lanes_i32 above = *x > most;
+    lanes_choose(x, &below, &least);
+    lanes z = *x;
+    lanes_choose(&z, &above, &most);
+    lanes square = z * z, e = z * (-2.30220820f - 0.102943240f * square);
+    lanes_power_of_two(&e);
+    lanes s = 1.0f / (1.0f + e);
+    *slope = s + z * (1.59576912f + 0.214064449f * square) * (s * (e * s));
+    *x *= s;
 }
 
 /* x = value at x, slope = derivative there; both from one sigmoid or normal distribution */
 LANES_INLINE void curve_and_slope(ls__activation_kind kind, lanes *x, lanes *slope)
 {
-    lanes s, rest, twice, square;
+    lanes s, rest, twice;
     switch (kind) {
     case LS__ACTIVATION_GELU:
         lanes_normal(x, &s, &rest);
@@ -34,11 +38,7 @@ LANES_INLINE void curve_and_slope(ls__activation_kind kind, lanes *x, lanes *slo
         *x *= s;
         break;
     case LS__ACTIVATION_GELU_TANH:
-        inner(x, &twice);
-        lanes_sigmoid(&twice, &s, &rest);
-        limited_square(x, &square);
-        *slope = s + *x * (s * rest) * (1.59576912f + 0.214064449f * square);
-        *x *= s;
+        approximate_gelu(x, slope);
         break;
     case LS__ACTIVATION_SILU:
         lanes_sigmoid(x, &s, &rest);
@@ -69,7 +69,7 @@ LANES_INLINE void curve(ls__activation_kind kind, lanes *x)
 /* g = g * derivative at x */
 LANES_INLINE void slope(ls__activation_kind kind, const lanes *x, lanes *g)
 {
-    lanes value = *x, derivative;
+    lanes value = *x, derivative = { 0 };
     curve_and_slope(kind, &value, &derivative);
     *g *= derivative;
 }

@@ -25,12 +25,15 @@ LANES_INLINE void lanes_absolute(lanes *x)
 /* Unrolled, so that the lanes of v stay in registers. */
 #define LANES_EACH(v, n) _Pragma("GCC unroll 4") for (int v = 0; v < (n); v++)
 
+/* 1.5 2^23 + 127: adding it rounds to an integer n, in the low bits, as the exponent of 2^n */
+#define LANES_ROUND 12583039.0f
+
 /* n <= 4 times x = exp(x) for x <= 0 (up to 80 in fact); 0 below -87. n is a constant; four at a
  * time, step by step, hide each other's latency.
  * exp(x) = 2^n exp(r), |r| <= log(2) / 2; the polynomial is (exp(r) - 1 - r) / r^2, to 1.1e-8. */
 LANES_INLINE void lanes_exp_falling_each(lanes *x, const int n)
 {
-    const float round = 12582912.0f; /* 1.5 2^23: adding it rounds to an integer, in the low bits */
+    const float round = LANES_ROUND;
     lanes shifted[4], r[4], p[4];
     LANES_EACH(v, n) shifted[v] = x[v] * 1.44269504f + round;
     LANES_EACH(v, n) p[v] = shifted[v] - round;
@@ -44,7 +47,7 @@ LANES_INLINE void lanes_exp_falling_each(lanes *x, const int n)
     LANES_EACH(v, n) p[v] = p[v] + 1.0f;
     LANES_EACH(v, n)
     {
-        lanes_u32 power = ((lanes_u32)shifted[v] << 23) + (127u << 23);
+        lanes_u32 power = (lanes_u32)shifted[v] << 23;
         lanes_i32 tiny = x[v] < -87.0f;
         p[v] = p[v] * (lanes)power;
         x[v] = (lanes)((lanes_i32)p[v] & ~tiny);
@@ -54,6 +57,20 @@ LANES_INLINE void lanes_exp_falling_each(lanes *x, const int n)
 LANES_INLINE void lanes_exp_falling(lanes *x)
 {
     lanes_exp_falling_each(x, 1);
+}
+
+/* x = 2^x for -126 <= x < 127.5. The polynomial is (2^r - 1) / r for |r| <= 1 / 2, and 2^r is off by
+ * 1.3e-7 of itself: too much for exp, not for what is added to 1. */
+LANES_INLINE void lanes_power_of_two(lanes *x)
+{
+    const float round = LANES_ROUND;
+    lanes shifted = *x + round, r = *x - (shifted - round);
+    lanes p = r * 1.335738132e-3f + 9.673362599e-3f;
+    p = p * r + 5.550477135e-2f;
+    p = p * r + 2.402220548e-1f;
+    p = p * r + 6.931470917e-1f;
+    p = p * r + 1.0f;
+    *x = p * (lanes)((lanes_u32)shifted << 23);
 }
 
 /* s = 1 / (1 + exp(-x)), rest = 1 - s without cancellation */
