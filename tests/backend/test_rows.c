@@ -222,9 +222,10 @@ static void norms(ls_graph *g, void *user)
 static void test_norms(void **state)
 {
     (void)state;
-    static const int64_t shapes[][3] = { { 1 },     { 2 },     { 5 },       { 16 },       { 17 },
-                                         { 31 },    { 300 },   { 3, 1 },    { 7, 16 },    { 5, 33 },
-                                         { 1, 64 }, { 2, 47 }, { 2, 3, 5 }, { 3, 2, 130 } };
+    static const int64_t shapes[][3] = { { 1 },       { 2 },         { 5 },      { 16 },
+                                         { 17 },      { 31 },        { 300 },    { 3, 1 },
+                                         { 7, 16 },   { 5, 33 },     { 1, 64 },  { 2, 47 },
+                                         { 2, 3, 5 }, { 3, 2, 130 }, { 2, 1031 } };
     for (size_t i = 0; i < COUNT(shapes); i++) FOR_BATCHES(b)
     for (int rms = 0; rms < 2; rms++) {
         int rank = shapes[i][1] == 0 ? 1 : shapes[i][2] == 0 ? 2 : 3;

@@ -1,15 +1,21 @@
-/* Layer norm and RMS norm: rows of a few hundred to a few thousand floats, one after the other.
+/* Layer norm and RMS norm: rows of a few hundred to a few thousand floats, a group at a time.
  *
- * A row is read from the tile's memory once and stays in the first-level cache for the passes that
- * follow (mean, deviations, result). The gradients of weight and bias are column sums: four rows at
- * a time go through the columns, so that the sums are loaded and stored once for four. Each lane
- * has its own, a finisher adds them. */
+ * A group's rows are read from the tile's memory once and stay in the first-level cache for the
+ * passes that follow (mean, deviations, result). Between two passes a row waits for its sum, a
+ * division and a root, one after the other; rows of a group wait together. A row's bits do not
+ * depend on its group. The gradients of weight and bias are column sums: four rows at a time go
+ * through the columns, so that the sums are loaded and stored once for four; rows are added one by
+ * one. Each lane has its own, a finisher adds them. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/lanes_half.h"
 
 #include <math.h>
 
-enum { GROUP = 4 }; /* rows of the backward pass */
+enum {
+    ROWS = 16,              /* of a group of the forward pass, at most; a multiple of 4 */
+    GROUP_BYTES = 16 << 10, /* the rows of x: half of a small first-level cache */
+    GROUP = 4,              /* rows of the backward pass */
+};
 
 typedef struct row_norm {
     cpu_extent rows;
@@ -20,9 +26,21 @@ typedef struct row_norm {
     bool half;   /* forward: y is bf16; backward: g */
 } row_norm;
 
+/* What a call reads and writes; NULL = not there. */
+typedef struct row_set {
+    const void *g;                  /* (rows, width) of floats or bf16 */
+    const float *x, *weight, *bias; /* (rows, width), (width) */
+    void *y;                        /* (rows, width) of floats or bf16 */
+    float *dx;                      /* (rows, width) */
+    float *mean, *inverse;          /* (rows) */
+    float *dweight, *dbias;         /* (width) added to */
+    int64_t rows, width;
+    double epsilon;
+} row_set;
+
 /* --- forward --- */
 
-LANES_INLINE float mean_of(const float *x, int64_t n)
+LANES_INLINE void sum_row(const float *x, int64_t n, lanes *sum)
 {
     lanes even = { 0 }, odd = { 0 }, v;
     const lanes zero = { 0 };
@@ -37,12 +55,11 @@ LANES_INLINE float mean_of(const float *x, int64_t n)
         lanes_load_rest(&v, x + i, n - i, &zero);
         even += v;
     }
-    even += odd;
-    return (float)((double)lanes_total(&even) / (double)n);
+    *sum = even + odd;
 }
 
-/* The mean of (x - mean)^2. */
-LANES_INLINE double variance_of(const float *x, int64_t n, const lanes *mean)
+/* Of (x - mean)^2. */
+LANES_INLINE void sum_squares(const float *x, int64_t n, const lanes *mean, lanes *sum)
 {
     lanes even = { 0 }, odd = { 0 }, v;
     int64_t i = 0;
@@ -59,47 +76,80 @@ LANES_INLINE double variance_of(const float *x, int64_t n, const lanes *mean)
         v -= *mean;
         even += v * v;
     }
-    even += odd;
-    return (double)lanes_total(&even) / (double)n;
+    *sum = even + odd;
 }
 
-/* y = (x - mean) inverse weight + bias */
-LANES_INLINE void scale_row(const float *x, const float *weight, const float *bias, void *y,
-                            bool half, int64_t at, int64_t n, const lanes *mean, float inverse)
+/* y = (x - mean) inverse weight + bias in sixteen columns, or in the n that are left. */
+LANES_INLINE void scale_columns(const row_set *s, int64_t r, bool half, int64_t i, int64_t n,
+                                const lanes *mean, float inverse)
 {
     const lanes zero = { 0 };
+    int64_t at = r * s->width + i;
     lanes v, w, b = { 0 };
-    for (int64_t i = 0; i < n; i += LANES) {
-        lanes_load_rest(&v, x + i, n - i, &zero);
-        lanes_load_rest(&w, weight + i, n - i, &zero);
-        if (bias) lanes_load_rest(&b, bias + i, n - i, &zero);
-        v = (v - *mean) * inverse * w + b;
-        lanes_store_any(y, half, at + i, n - i, &v);
+    lanes_load_rest(&v, s->x + at, n, &zero);
+    lanes_load_rest(&w, s->weight + i, n, &zero);
+    if (s->bias) lanes_load_rest(&b, s->bias + i, n, &zero);
+    v = (v - *mean) * inverse * w + b;
+    lanes_store_any(s->y, half, at, n, &v);
+}
+
+LANES_INLINE void scale_row(const row_set *s, int64_t r, bool half, const lanes *mean,
+                            float inverse)
+{
+    int64_t i = 0;
+    for (; i + LANES <= s->width; i += LANES) scale_columns(s, r, half, i, LANES, mean, inverse);
+    if (i < s->width) scale_columns(s, r, half, i, s->width - i, mean, inverse);
+}
+
+/* Of four rows at a time, whether or not all of them are there: one division does for all. */
+LANES_INLINE void means_of(const lanes sum[ROWS], int rows, double n, float mean[ROWS])
+{
+    for (int k = 0; k < rows; k += 4) {
+        lanes_totals(sum + k, mean + k);
+        for (int i = k; i < k + 4; i++) mean[i] = (float)((double)mean[i] / n);
     }
 }
 
-/* What a call reads and writes; NULL = not there. */
-typedef struct row_set {
-    const void *g;                  /* (rows, width) of floats or bf16 */
-    const float *x, *weight, *bias; /* (rows, width), (width) */
-    void *y;                        /* (rows, width) of floats or bf16 */
-    float *dx;                      /* (rows, width) */
-    float *mean, *inverse;          /* (rows) */
-    float *dweight, *dbias;         /* (width) added to */
-    int64_t rows, width;
-    double epsilon;
-} row_set;
-
-LANES_INLINE void norm_rows(const row_set *s, bool centred, bool half)
+LANES_INLINE void inverses_of(const lanes sum[ROWS], int rows, double n, double epsilon,
+                              float inverse[ROWS])
 {
-    for (int64_t r = 0; r < s->rows; r++) {
-        const float *x = s->x + r * s->width;
-        float middle = centred ? mean_of(x, s->width) : 0;
-        lanes mean = (lanes) { 0 } + middle;
-        float inverse = (float)(1.0 / sqrt(variance_of(x, s->width, &mean) + s->epsilon));
-        scale_row(x, s->weight, s->bias, s->y, half, r * s->width, s->width, &mean, inverse);
-        if (centred) s->mean[r] = middle;
-        s->inverse[r] = inverse;
+    for (int k = 0; k < rows; k += 4) {
+        lanes_totals(sum + k, inverse + k);
+        for (int i = k; i < k + 4; i++)
+            inverse[i] = (float)(1.0 / sqrt((double)inverse[i] / n + epsilon));
+    }
+}
+
+LANES_INLINE void norm_group(const row_set *s, int64_t r, int rows, bool centred, bool half)
+{
+    const float *x = s->x + r * s->width;
+    lanes sum[ROWS] = { 0 };
+    float mean[ROWS] = { 0 }, inverse[ROWS];
+    if (centred) {
+        for (int k = 0; k < rows; k++) sum_row(x + k * s->width, s->width, &sum[k]);
+        means_of(sum, rows, (double)s->width, mean);
+        memcpy(s->mean + r, mean, (size_t)rows * sizeof *mean);
+    }
+    for (int k = 0; k < rows; k++) {
+        lanes middle = LANES_OF(mean[k]);
+        sum_squares(x + k * s->width, s->width, &middle, &sum[k]);
+    }
+    inverses_of(sum, rows, (double)s->width, s->epsilon, inverse);
+    memcpy(s->inverse + r, inverse, (size_t)rows * sizeof *inverse);
+    for (int k = 0; k < rows; k++) {
+        lanes middle = LANES_OF(mean[k]);
+        scale_row(s, r + k, half, &middle, inverse[k]);
+    }
+}
+
+LANES_INLINE void norm_rows(const row_set *set, bool centred, bool half)
+{
+    const row_set s = *set; /* a copy that no store can change stays in registers */
+    int64_t fit = GROUP_BYTES / (s.width * (int64_t)sizeof *s.x), rows;
+    fit = fit < 1 ? 1 : fit > ROWS ? ROWS : fit;
+    for (int64_t r = 0; r < s.rows; r += rows) {
+        rows = s.rows - r < fit ? s.rows - r : fit;
+        norm_group(&s, r, (int)rows, centred, half);
     }
 }
 
@@ -131,67 +181,96 @@ typedef struct row_slope {
     lanes mean_u, mean_uh;
 } row_slope;
 
-LANES_INLINE void slope_of(const row_set *s, int64_t r, bool centred, bool half, row_slope *out)
+/* Adds sixteen columns of a row, or the n that are left, to the sums of u and u h. */
+LANES_INLINE void slope_columns(const row_set *s, int64_t r, bool centred, bool half, int64_t i,
+                                int64_t n, const lanes *mean, lanes *sum, lanes *product)
 {
     const lanes zero = { 0 };
-    const float *x = s->x + r * s->width;
-    float middle = centred ? s->mean[r] : 0, inverse = s->inverse[r];
-    lanes mean = zero + middle, sum = zero, product = zero, vg, vx, w;
-    for (int64_t i = 0; i < s->width; i += LANES) {
-        int64_t n = s->width - i;
-        lanes_load_any(&vg, s->g, half, r * s->width + i, n, &zero);
-        lanes_load_rest(&vx, x + i, n, &mean);
-        lanes_load_rest(&w, s->weight + i, n, &zero);
-        vg *= w;
-        if (centred) sum += vg;
-        product += vg * (vx - mean);
-    }
-    double n = (double)s->width, uh = (double)lanes_total(&product) * (double)inverse;
-    out->mean = mean;
-    out->inverse = zero + inverse;
-    out->mean_u = zero + (float)(centred ? (double)lanes_total(&sum) / n : 0);
-    out->mean_uh = zero + (float)(uh / n);
+    int64_t at = r * s->width + i;
+    lanes vg, vx, w;
+    lanes_load_any(&vg, s->g, half, at, n, &zero);
+    lanes_load_rest(&vx, s->x + at, n, mean);
+    lanes_load_rest(&w, s->weight + i, n, &zero);
+    vg *= w;
+    if (centred) *sum += vg;
+    *product += vg * (vx - *mean);
 }
 
-/* dx of `rows` rows from row r on, and their parts of the column sums. */
-LANES_INLINE void slope_rows(const row_set *s, int64_t r, int rows, bool half,
-                             const row_slope *slope)
+LANES_INLINE void slope_row(const row_set *s, int64_t r, bool centred, bool half, const lanes *mean,
+                            lanes *sum, lanes *product)
+{
+    int64_t i = 0;
+    for (; i + LANES <= s->width; i += LANES)
+        slope_columns(s, r, centred, half, i, LANES, mean, sum, product);
+    if (i < s->width) slope_columns(s, r, centred, half, i, s->width - i, mean, sum, product);
+}
+
+/* rows: a constant where this is inlined, as below. */
+LANES_INLINE void slopes_of(const row_set *s, int64_t r, const int rows, bool centred, bool half,
+                            row_slope *out)
 {
     const lanes zero = { 0 };
-    for (int64_t i = 0; i < s->width; i += LANES) {
-        int64_t n = s->width - i;
-        lanes w, dweight, dbias = { 0 };
-        lanes_load_rest(&w, s->weight + i, n, &zero);
-        lanes_load_rest(&dweight, s->dweight + i, n, &zero);
-        if (s->dbias) lanes_load_rest(&dbias, s->dbias + i, n, &zero);
-        for (int k = 0; k < rows; k++) {
-            int64_t at = (r + k) * s->width + i;
-            lanes g, h;
-            lanes_load_any(&g, s->g, half, at, n, &zero);
-            lanes_load_rest(&h, s->x + at, n, &slope[k].mean);
-            h = (h - slope[k].mean) * slope[k].inverse;
-            dweight += g * h;
-            dbias += g;
-            g = slope[k].inverse * (g * w - slope[k].mean_u - h * slope[k].mean_uh);
-            lanes_store_rest(s->dx + at, &g, n);
-        }
-        lanes_store_rest(s->dweight + i, &dweight, n);
-        if (s->dbias) lanes_store_rest(s->dbias + i, &dbias, n);
+    const double n = (double)s->width;
+    lanes sum[GROUP] = { 0 }, product[GROUP] = { 0 };
+    float total[GROUP] = { 0 }, products[GROUP], inverse[GROUP] = { 0 };
+    for (int k = 0; k < rows; k++) {
+        inverse[k] = s->inverse[r + k];
+        out[k].inverse = zero + inverse[k];
+        out[k].mean = zero + (centred ? s->mean[r + k] : 0);
+        slope_row(s, r + k, centred, half, &out[k].mean, &sum[k], &product[k]);
+    }
+    if (centred) lanes_totals(sum, total);
+    lanes_totals(product, products);
+    for (int k = 0; k < GROUP; k++) {
+        total[k] = (float)((double)total[k] / n);
+        products[k] = (float)((double)products[k] * (double)inverse[k] / n);
+    }
+    for (int k = 0; k < rows; k++) {
+        out[k].mean_u = zero + total[k];
+        out[k].mean_uh = zero + products[k];
     }
 }
 
-LANES_INLINE void grad_rows(const row_set *s, bool centred, bool half)
+/* dx of these rows, and their parts of the column sums, in sixteen columns, or in the n that are
+ * left. */
+LANES_INLINE void grad_columns(const row_set *s, int64_t r, const int rows, bool half, int64_t i,
+                               int64_t n, const row_slope *slope)
+{
+    const lanes zero = { 0 };
+    lanes w, dweight, dbias = { 0 };
+    lanes_load_rest(&w, s->weight + i, n, &zero);
+    lanes_load_rest(&dweight, s->dweight + i, n, &zero);
+    if (s->dbias) lanes_load_rest(&dbias, s->dbias + i, n, &zero);
+    for (int k = 0; k < rows; k++) {
+        int64_t at = (r + k) * s->width + i;
+        lanes g, h;
+        lanes_load_any(&g, s->g, half, at, n, &zero);
+        lanes_load_rest(&h, s->x + at, n, &slope[k].mean);
+        h = (h - slope[k].mean) * slope[k].inverse;
+        dweight += g * h;
+        dbias += g;
+        g = slope[k].inverse * (g * w - slope[k].mean_u - h * slope[k].mean_uh);
+        lanes_store_rest(s->dx + at, &g, n);
+    }
+    lanes_store_rest(s->dweight + i, &dweight, n);
+    if (s->dbias) lanes_store_rest(s->dbias + i, &dbias, n);
+}
+
+LANES_INLINE void grad_group(const row_set *s, int64_t r, const int rows, bool centred, bool half)
 {
     row_slope slope[GROUP];
+    int64_t i = 0;
+    slopes_of(s, r, rows, centred, half, slope);
+    for (; i + LANES <= s->width; i += LANES) grad_columns(s, r, rows, half, i, LANES, slope);
+    if (i < s->width) grad_columns(s, r, rows, half, i, s->width - i, slope);
+}
+
+LANES_INLINE void grad_rows(const row_set *set, bool centred, bool half)
+{
+    const row_set s = *set; /* as in norm_rows */
     int64_t r = 0;
-    for (; r + GROUP <= s->rows; r += GROUP) {
-        for (int k = 0; k < GROUP; k++) slope_of(s, r + k, centred, half, &slope[k]);
-        slope_rows(s, r, GROUP, half, slope);
-    }
-    for (; r < s->rows; r++) {
-        slope_of(s, r, centred, half, slope);
-        slope_rows(s, r, 1, half, slope);
-    }
+    for (; r + GROUP <= s.rows; r += GROUP) grad_group(&s, r, GROUP, centred, half);
+    for (; r < s.rows; r++) grad_group(&s, r, 1, centred, half);
 }
 
 LS__CPU_CLONES static void layer_norm_grad_rows(const row_set *s)

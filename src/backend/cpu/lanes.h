@@ -69,6 +69,31 @@ LANES_INLINE float lanes_total(const lanes *x)
     return part[0];
 }
 
+typedef float lanes_eight __attribute__((vector_size(LANES / 2 * sizeof(float))));
+typedef float lanes_four __attribute__((vector_size(LANES / 4 * sizeof(float))));
+
+LANES_INLINE void lanes_fold(lanes_four *to, const lanes *x)
+{
+    lanes_eight half = __builtin_shufflevector(*x, *x, 0, 1, 2, 3, 4, 5, 6, 7) +
+                       __builtin_shufflevector(*x, *x, 8, 9, 10, 11, 12, 13, 14, 15);
+    *to = __builtin_shufflevector(half, half, 0, 1, 2, 3) +
+          __builtin_shufflevector(half, half, 4, 5, 6, 7);
+}
+
+/* lanes_total of each of the four, the same bits; most of the additions serve all four. */
+LANES_INLINE void lanes_totals(const lanes x[4], float total[4])
+{
+    lanes_four a, b, c, d;
+    lanes_fold(&a, &x[0]);
+    lanes_fold(&b, &x[1]);
+    lanes_fold(&c, &x[2]);
+    lanes_fold(&d, &x[3]);
+    a = __builtin_shufflevector(a, b, 0, 1, 4, 5) + __builtin_shufflevector(a, b, 2, 3, 6, 7);
+    c = __builtin_shufflevector(c, d, 0, 1, 4, 5) + __builtin_shufflevector(c, d, 2, 3, 6, 7);
+    a = __builtin_shufflevector(a, c, 0, 2, 4, 6) + __builtin_shufflevector(a, c, 1, 3, 5, 7);
+    memcpy(total, &a, sizeof a);
+}
+
 /* x = where ? other : x */
 LANES_INLINE void lanes_choose(lanes *x, const lanes_i32 *where, const lanes *other)
 {
