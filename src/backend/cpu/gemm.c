@@ -58,7 +58,7 @@ static ls_status create_primitive(const gemm_shape *s, cpu_primitive *out)
  * of 250, ours 195 to 235). Elsewhere oneDNN is as fast, or up to 5 % faster. */
 static bool own_is_faster(const gemm_shape *s)
 {
-    enum { ONE_PASS = 192 };
+    enum { ONE_PASS = 128 };
     if (s->half || s->half_c || ls__cpu_pool()->block != 16) return false;
     return s->transpose_a || s->k <= ONE_PASS || (s->transpose_b && s->c_stride);
 }

@@ -12,7 +12,7 @@
 
 enum {
     PANEL = SGEMM_VECTORS * 16,
-    DEPTH = 192,
+    DEPTH = 128,
     A_FLOATS = 96 << 10, /* of a part: 384 KB */
     B_FLOATS = 128 << 10 /* of the panels that one part after the other meets */
 };

@@ -18,6 +18,18 @@ LANES_INLINE void expect(const sgemm_block *k, const int rows, const int vectors
         for (int v = 0; v < vectors; v++) __builtin_prefetch(k->c + r * k->c_row + v * LANES, 1);
 }
 
+/* What every row's sums begin with. */
+LANES_INLINE void begin_with(const sgemm_block *k, lanes first[VECTORS], const int vectors)
+{
+    const lanes zero = { 0 };
+#pragma GCC unroll 3
+    for (int v = 0; v < vectors; v++)
+        if (k->bias)
+            lanes_load_rest(&first[v], k->bias + v * LANES, k->columns - v * LANES, &zero);
+        else
+            first[v] = zero;
+}
+
 /* transposed is a constant where this is inlined. Then every step reads a line of its own, and all of
  * them may fall on one set of the first-level cache, which holds few: they are asked for into the
  * second, and once more just before their use. */
@@ -28,10 +40,11 @@ LANES_INLINE void sum_up(const sgemm_block *k, const bool transposed, lanes sum[
     const float *a = k->a, *b = k->b;
     const int64_t a_row = transposed ? 1 : k->a_stride, a_step = transposed ? k->a_stride : 1;
     lanes x[VECTORS];
+    begin_with(k, x, vectors);
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 3
-        for (int v = 0; v < vectors; v++) sum[r][v] = (lanes) { 0 };
+        for (int v = 0; v < vectors; v++) sum[r][v] = x[v];
     for (int64_t i = 0; i < k->depth; i++, a += a_step, b += vectors * LANES) {
 #pragma GCC unroll 3
         for (int v = 0; v < vectors; v++) lanes_load(&x[v], b + v * LANES);
@@ -47,14 +60,10 @@ LANES_INLINE void sum_up(const sgemm_block *k, const bool transposed, lanes sum[
 }
 
 /* What is left to do with a vector of c that has its sum; n: its columns. */
-LANES_INLINE void finish(const sgemm_block *k, lanes *sum, float *c, const float *bias, int64_t n)
+LANES_INLINE void finish(const sgemm_block *k, lanes *sum, float *c, int64_t n)
 {
     const lanes zero = { 0 };
     lanes x;
-    if (bias) {
-        lanes_load_rest(&x, bias, n, &zero);
-        *sum = *sum + x;
-    }
     if (k->add) {
         lanes_load_rest(&x, c, n, &zero);
         *sum = *sum + x;
@@ -63,26 +72,21 @@ LANES_INLINE void finish(const sgemm_block *k, lanes *sum, float *c, const float
     lanes_store_rest(c, sum, n);
 }
 
-/* bias_and_relu, add: constants where this is inlined. */
+/* add, relu: constants where this is inlined. */
 LANES_INLINE void store_all(const sgemm_block *k, lanes sum[ROWS][VECTORS], const bool add,
-                            const bool bias_and_relu, const int rows, const int vectors)
+                            const bool relu, const int rows, const int vectors)
 {
-    const int64_t c_row = k->c_row;
-    float *c = k->c;
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 3
         for (int v = 0; v < vectors; v++) {
-            float *to = c + r * c_row + v * LANES;
+            float *to = k->c + r * k->c_row + v * LANES;
             lanes x;
-            if (bias_and_relu) {
-                finish(k, &sum[r][v], to, k->bias ? k->bias + v * LANES : NULL, LANES);
-                continue;
-            }
             if (add) {
                 lanes_load(&x, to);
                 sum[r][v] += x;
             }
+            if (relu) lanes_relu(&sum[r][v]);
             lanes_store(to, &sum[r][v]);
         }
 }
@@ -91,7 +95,9 @@ LANES_INLINE void store_all(const sgemm_block *k, lanes sum[ROWS][VECTORS], cons
 LANES_INLINE void store_whole(const sgemm_block *k, lanes sum[ROWS][VECTORS], const int rows,
                               const int vectors)
 {
-    if (k->bias || k->relu)
+    if (k->add && k->relu)
+        store_all(k, sum, true, true, rows, vectors);
+    else if (k->relu)
         store_all(k, sum, false, true, rows, vectors);
     else if (k->add)
         store_all(k, sum, true, false, rows, vectors);
@@ -112,7 +118,7 @@ LANES_INLINE void store_edge(const sgemm_block *k, lanes sum[ROWS][VECTORS], con
         for (int64_t at = 0; at < k->columns; at += LANES) {
             lanes x;
             lanes_load(&x, all[r] + at);
-            finish(k, &x, k->c + r * k->c_row + at, k->bias ? k->bias + at : NULL, k->columns - at);
+            finish(k, &x, k->c + r * k->c_row + at, k->columns - at);
         }
     }
 }
