@@ -26,7 +26,7 @@ LANES_INLINE void curve_all(ls__activation_kind kind, const float *x, float *y, 
     lanes v;
     for (int64_t i = 0; i < n; i += LANES) {
         lanes_load_rest(&v, x + i, n - i, &zero);
-        curve(kind, &v);
+        lanes_curve(kind, &v);
         lanes_store_rest(y + i, &v, n - i);
     }
 }
@@ -39,7 +39,7 @@ LANES_INLINE void slope_all(ls__activation_kind kind, const float *g, const floa
     for (int64_t i = 0; i < n; i += LANES) {
         lanes_load_rest(&v, x + i, n - i, &zero);
         lanes_load_rest(&d, g + i, n - i, &zero);
-        slope(kind, &v, &d);
+        lanes_slope(kind, &v, &d);
         lanes_store_rest(dx + i, &d, n - i);
     }
 }
@@ -51,8 +51,8 @@ LANES_INLINE void curve_pairs(ls__activation_kind kind, const uint16_t *x, uint1
 {
     lanes even, odd;
     lanes_load_pairs(&even, &odd, x);
-    curve(kind, &even);
-    curve(kind, &odd);
+    lanes_curve(kind, &even);
+    lanes_curve(kind, &odd);
     lanes_store_pairs(y, &even, &odd);
 }
 
@@ -62,8 +62,8 @@ LANES_INLINE void slope_pairs(ls__activation_kind kind, const uint16_t *g, const
     lanes even, odd, d_even, d_odd;
     lanes_load_pairs(&even, &odd, x);
     lanes_load_pairs(&d_even, &d_odd, g);
-    slope(kind, &even, &d_even);
-    slope(kind, &odd, &d_odd);
+    lanes_slope(kind, &even, &d_even);
+    lanes_slope(kind, &odd, &d_odd);
     lanes_store_pairs(dx, &d_even, &d_odd);
 }
 

@@ -5,21 +5,27 @@
 #ifndef LS_BACKEND_CPU_LANES_CURVE_H
 #define LS_BACKEND_CPU_LANES_CURVE_H
 
+#include <float.h>
+#include <math.h>
+
 #include "backend/cpu/lanes_math.h"
 #include "graph/ops.h"
 
 /* GELU's approximation: x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3), with exp(-2 u) as a
  * power of two. Below -10 the value is less than 1.3e-37, above 10 the sigmoid is 1, and between
  * them the power neither overflows nor vanishes: so no sign and no tail is a case of its own.
- * An infinity gives the limit. */
-LANES_INLINE void approximate_gelu(lanes *x, lanes *slope)
+ * Minus infinity gives NaN: an overflow before must not pass for a zero. */
+LANES_INLINE void lanes_gelu_tanh(lanes *x, lanes *slope)
 {
     const lanes least = LANES_OF(-10.0f), most = LANES_OF(10.0f);
+    const lanes lowest = LANES_OF(-FLT_MAX), none = LANES_OF(NAN);
     lanes_i32 below = *x < least;
     lanes_i32 above = *x > most;
+    lanes_i32 lost = *x < lowest;
     lanes_choose(x, &below, &least);
     lanes z = *x;
     lanes_choose(&z, &above, &most);
+    lanes_choose(&z, &lost, &none);
     lanes square = z * z, e = z * (-2.30220820f - 0.102943240f * square);
     lanes_power_of_two(&e);
     lanes s = 1.0f / (1.0f + e);
@@ -28,7 +34,7 @@ LANES_INLINE void approximate_gelu(lanes *x, lanes *slope)
 }
 
 /* x = value at x, slope = derivative there; both from one sigmoid or normal distribution */
-LANES_INLINE void curve_and_slope(ls__activation_kind kind, lanes *x, lanes *slope)
+LANES_INLINE void lanes_curve_and_slope(ls__activation_kind kind, lanes *x, lanes *slope)
 {
     lanes s, rest, twice;
     switch (kind) {
@@ -38,7 +44,7 @@ LANES_INLINE void curve_and_slope(ls__activation_kind kind, lanes *x, lanes *slo
         *x *= s;
         break;
     case LS__ACTIVATION_GELU_TANH:
-        approximate_gelu(x, slope);
+        lanes_gelu_tanh(x, slope);
         break;
     case LS__ACTIVATION_SILU:
         lanes_sigmoid(x, &s, &rest);
@@ -60,17 +66,17 @@ LANES_INLINE void curve_and_slope(ls__activation_kind kind, lanes *x, lanes *slo
 }
 
 /* x = value at x */
-LANES_INLINE void curve(ls__activation_kind kind, lanes *x)
+LANES_INLINE void lanes_curve(ls__activation_kind kind, lanes *x)
 {
     lanes ignored;
-    curve_and_slope(kind, x, &ignored);
+    lanes_curve_and_slope(kind, x, &ignored);
 }
 
 /* g = g * derivative at x */
-LANES_INLINE void slope(ls__activation_kind kind, const lanes *x, lanes *g)
+LANES_INLINE void lanes_slope(ls__activation_kind kind, const lanes *x, lanes *g)
 {
     lanes value = *x, derivative = { 0 };
-    curve_and_slope(kind, &value, &derivative);
+    lanes_curve_and_slope(kind, &value, &derivative);
     *g *= derivative;
 }
 
