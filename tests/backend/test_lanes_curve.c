@@ -59,7 +59,7 @@ typedef struct curve_result {
 
 static void compute(ls__activation_kind kind, float x, curve_result *out)
 {
-    lanes v = LANES_OF(x), both = v, d, alone = v, one = LANES_OF(1.0f);
+    lanes v = LANES_OF(x), both = v, d = { 0 }, alone = v, one = LANES_OF(1.0f);
     float all[4][LANES];
     lanes_curve_and_slope(kind, &both, &d);
     lanes_curve(kind, &alone);

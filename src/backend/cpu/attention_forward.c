@@ -32,8 +32,7 @@ LANES_INLINE void raise_each(const float *scores, int64_t rows, float *largest, 
     for (int64_t i = 0; i < rows; i++) LANES_EACH(v, n)
         {
             lanes_load(&s, scores + i * TILE + v * LANES);
-            lanes_i32 larger = s > most[v];
-            lanes_choose(&most[v], &larger, &s);
+            lanes_raise(&most[v], &s);
         }
     LANES_EACH(v, n) lanes_store(largest + v * LANES, &most[v]);
 }

@@ -63,8 +63,7 @@ LANES_INLINE float largest_number(const float *x, int64_t n)
     lanes most = lowest, v;
     for (int64_t i = 0; i < n; i += LANES) {
         lanes_load_rest(&v, x + i, n - i, &lowest);
-        lanes_i32 larger = v > most;
-        lanes_choose(&most, &larger, &v);
+        lanes_raise(&most, &v);
     }
     return largest_of(&most);
 }
@@ -77,16 +76,14 @@ LANES_INLINE double sum_exp(const float *x, int64_t n, float base, float *most)
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
         lanes_load(&v, x + i);
-        lanes_i32 larger = v > top;
-        lanes_choose(&top, &larger, &v);
+        lanes_raise(&top, &v);
         v -= base;
         lanes_exp_falling(&v);
         sum += v;
     }
     if (i < n) {
         lanes_load_some(&v, x + i, n - i, &lowest);
-        lanes_i32 larger = v > top;
-        lanes_choose(&top, &larger, &v);
+        lanes_raise(&top, &v);
         v -= base;
         lanes_exp_falling(&v);
         sum += v;

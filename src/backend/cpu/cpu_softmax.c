@@ -19,8 +19,7 @@ LS__CPU_CLONES static float largest(const float *x, int64_t n)
     float all[LANES];
     for (int64_t i = 0; i < n; i += LANES) {
         lanes_load_rest(&v, x + i, n - i, &lowest);
-        lanes_i32 larger = v > most;
-        lanes_choose(&most, &larger, &v);
+        lanes_raise(&most, &v);
     }
     lanes_store(all, &most);
     for (int l = 1; l < LANES; l++) all[0] = all[l] > all[0] ? all[l] : all[0];

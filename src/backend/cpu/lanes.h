@@ -16,14 +16,18 @@ typedef int32_t lanes_i32 __attribute__((vector_size(LANES * sizeof(int32_t))));
 
 #define LANES_INLINE    static inline __attribute__((always_inline))
 
+/* Anywhere in memory. */
+typedef float lanes_there
+    __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
+
 LANES_INLINE void lanes_load(lanes *to, const float *from)
 {
-    memcpy(to, from, sizeof *to);
+    *to = *(const lanes_there *)from;
 }
 
 LANES_INLINE void lanes_store(float *to, const lanes *from)
 {
-    memcpy(to, from, sizeof *from);
+    *(lanes_there *)to = *from;
 }
 
 /* n < 16 floats, the rest from fill. */
@@ -94,17 +98,48 @@ LANES_INLINE void lanes_totals(const lanes x[4], float total[4])
     memcpy(total, &a, sizeof a);
 }
 
+/* where = a < b, all bits or none; none with NaN. A loop, since GCC 12 compares a vector that is wider
+ * than the machine's registers number by number, and loops it cuts as they need. */
+LANES_INLINE void lanes_less(lanes_i32 *where, const lanes *a, const lanes *b)
+{
+    float x[LANES], y[LANES];
+    int32_t all[LANES];
+    lanes_store(x, a);
+    lanes_store(y, b);
+    for (int i = 0; i < LANES; i++) all[i] = x[i] < y[i] ? -1 : 0;
+    memcpy(where, all, sizeof all);
+}
+
+/* As lanes_less: where a is NaN. */
+LANES_INLINE void lanes_is_nan(lanes_i32 *where, const lanes *a)
+{
+    float x[LANES];
+    int32_t all[LANES];
+    lanes_store(x, a);
+    for (int i = 0; i < LANES; i++) all[i] = x[i] != x[i] ? -1 : 0;
+    memcpy(where, all, sizeof all);
+}
+
 /* x = where ? other : x */
 LANES_INLINE void lanes_choose(lanes *x, const lanes_i32 *where, const lanes *other)
 {
     *x = (lanes)(((lanes_i32)*x & ~*where) | ((lanes_i32)*other & *where));
 }
 
+/* x = other > x ? other : x */
+LANES_INLINE void lanes_raise(lanes *x, const lanes *other)
+{
+    lanes_i32 larger;
+    lanes_less(&larger, x, other);
+    lanes_choose(x, &larger, other);
+}
+
 /* x < 0 ? 0 : x; NaN stays. */
 LANES_INLINE void lanes_relu(lanes *x)
 {
-    lanes zero = { 0 };
-    lanes_i32 negative = *x < zero;
+    const lanes zero = { 0 };
+    lanes_i32 negative;
+    lanes_less(&negative, x, &zero);
     *x = (lanes)((lanes_i32)*x & ~negative);
 }
 

@@ -19,9 +19,10 @@ LANES_INLINE void lanes_gelu_tanh(lanes *x, lanes *slope)
 {
     const lanes least = LANES_OF(-10.0f), most = LANES_OF(10.0f);
     const lanes lowest = LANES_OF(-FLT_MAX), none = LANES_OF(NAN);
-    lanes_i32 below = *x < least;
-    lanes_i32 above = *x > most;
-    lanes_i32 lost = *x < lowest;
+    lanes_i32 below, above, lost;
+    lanes_less(&below, x, &least);
+    lanes_less(&above, &most, x);
+    lanes_less(&lost, x, &lowest);
     lanes_choose(x, &below, &least);
     lanes z = *x;
     lanes_choose(&z, &above, &most);

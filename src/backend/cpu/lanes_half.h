@@ -21,8 +21,9 @@ LANES_INLINE void lanes_round_half(lanes_u32 *x)
 {
     lanes value = (lanes)*x;
     lanes_u32 rounded = *x + 0x7fffu + (*x >> 16 & 1u), quiet = *x | 0x400000u;
-    lanes_u32 nan = (lanes_u32)(value != value);
-    *x = (rounded & ~nan) | (quiet & nan);
+    lanes_i32 nan;
+    lanes_is_nan(&nan, &value);
+    *x = (rounded & ~(lanes_u32)nan) | (quiet & (lanes_u32)nan);
 }
 
 LANES_INLINE void lanes_store_half(uint16_t *to, const lanes *from)

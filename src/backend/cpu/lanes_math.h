@@ -34,6 +34,7 @@ LANES_INLINE void lanes_absolute(lanes *x)
 LANES_INLINE void lanes_exp_falling_each(lanes *x, const int n)
 {
     const float round = LANES_ROUND;
+    const lanes least = LANES_OF(-87.0f);
     lanes shifted[4], r[4], p[4];
     LANES_EACH(v, n) shifted[v] = x[v] * 1.44269504f + round;
     LANES_EACH(v, n) p[v] = shifted[v] - round;
@@ -48,7 +49,8 @@ LANES_INLINE void lanes_exp_falling_each(lanes *x, const int n)
     LANES_EACH(v, n)
     {
         lanes_u32 power = (lanes_u32)shifted[v] << 23;
-        lanes_i32 tiny = x[v] < -87.0f;
+        lanes_i32 tiny;
+        lanes_less(&tiny, &x[v], &least);
         p[v] = p[v] * (lanes)power;
         x[v] = (lanes)((lanes_i32)p[v] & ~tiny);
     }
@@ -76,8 +78,10 @@ LANES_INLINE void lanes_power_of_two(lanes *x)
 /* s = 1 / (1 + exp(-x)), rest = 1 - s without cancellation */
 LANES_INLINE void lanes_sigmoid(const lanes *x, lanes *s, lanes *rest)
 {
+    const lanes zero = { 0 };
     lanes e = *x;
-    lanes_i32 below = *x < 0.0f;
+    lanes_i32 below;
+    lanes_less(&below, x, &zero);
     lanes_negative(&e);
     lanes_exp_falling(&e);
     lanes large = 1.0f / (1.0f + e), small = e * large;
@@ -90,7 +94,9 @@ LANES_INLINE void lanes_sigmoid(const lanes *x, lanes *s, lanes *rest)
 /* x = tanh(x): x + x^3 P(x^2) up to 0.55, beyond it by exp(-2|x|) */
 LANES_INLINE void lanes_tanh(lanes *x)
 {
+    const lanes bound = LANES_OF(0.55f);
     lanes size = *x, z = *x * *x;
+    lanes_i32 is_near;
     lanes_absolute(&size);
     lanes p = z * -6.610227831e-3f + 2.130938866e-2f;
     p = p * z - 5.390942883e-2f;
@@ -100,7 +106,7 @@ LANES_INLINE void lanes_tanh(lanes *x)
     lanes e = size * -2.0f;
     lanes_exp_falling(&e);
     lanes far = (1.0f - e) / (1.0f + e);
-    lanes_i32 is_near = size < 0.55f;
+    lanes_less(&is_near, &size, &bound);
     lanes_choose(&far, &is_near, &near);
     *x = (lanes)((lanes_u32)far | ((lanes_u32)*x & 0x80000000u));
 }
@@ -110,9 +116,12 @@ LANES_INLINE void lanes_tanh(lanes *x)
  * square's rounding error goes into the exponential's first order. */
 LANES_INLINE void lanes_normal(const lanes *x, lanes *below, lanes *density)
 {
+    const lanes zero = { 0 }, far = LANES_OF(14.0f);
     lanes size = *x, square = *x * *x;
+    lanes_i32 inside, negative;
     lanes_absolute(&size);
-    lanes_i32 inside = size < 14.0f, negative = *x < 0.0f;
+    lanes_less(&inside, &size, &far);
+    lanes_less(&negative, x, &zero);
     lanes high = (lanes)((lanes_u32)size & 0xfffff000u), low = size - high;
     lanes rounding = ((high * high - square) + 2.0f * (high * low)) + low * low;
     rounding = (lanes)((lanes_i32)rounding & inside);
