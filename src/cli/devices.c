@@ -120,7 +120,7 @@ static void print_table(const machine *m)
         printf("%-10s %7d  %s\n", name, m->plan.threads, text);
     }
     if (m->plan.note[0]) printf("\n%s\n", m->plan.note);
-    if (m->plan.hint[0]) printf("\nThat uses %s would use more.\n", m->plan.hint);
+    if (m->plan.hint[0]) printf("\n%s.\n", m->plan.hint);
 }
 
 int ls_cli_devices(int argc, char **argv)

@@ -138,8 +138,9 @@ static void describe(ls__device_plan *plan, const ls__cpus *cpus)
     int used = plan->count * plan->threads;
     int threads = cpus->usable / plan->count;
     if (used < cpus->usable && threads > plan->threads)
-        snprintf(plan->hint, sizeof plan->hint, "%d of %d CPUs; --threads-per-device %d", used,
-                 cpus->usable, threads);
+        snprintf(plan->hint, sizeof plan->hint,
+                 "%d of %d CPUs in use; --threads-per-device %d would use more", used, cpus->usable,
+                 threads);
 }
 
 /* Every GPU computes at the pace of its own program: a rank's CPU threads only feed it. */

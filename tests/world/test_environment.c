@@ -267,7 +267,8 @@ static void our_own_goes_round(void **state)
         assert_string_equal(q.plan.text, p.plan.text);
         assert_string_equal(q.plan.hint, p.plan.hint);
         assert_null(getenv("LOCKSTEP__JOIN")); /* children of a rank are no ranks */
-        snprintf(p.plan.hint, sizeof p.plan.hint, "3 of 8 CPUs; --threads-per-device 2");
+        snprintf(p.plan.hint, sizeof p.plan.hint,
+                 "3 of 8 CPUs in use; --threads-per-device 2 would use more");
     }
     assert_fails(READ(&q, "LOCKSTEP__JOIN=1 rank=0"), LS_ERR_CONFIG, "unset it");
     assert_fails(READ(&q, "LOCKSTEP__JOIN="), LS_ERR_CONFIG, "unset it");
