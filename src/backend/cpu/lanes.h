@@ -30,20 +30,25 @@ LANES_INLINE void lanes_store(float *to, const lanes *from)
     *(lanes_there *)to = *from;
 }
 
-/* n < 16 floats, the rest from fill. */
+/* n < 16 floats, the rest from fill. A loop, which compilers make one load of some lanes where the
+ * machine has such; a copy of n floats would be a call. */
 LANES_INLINE void lanes_load_some(lanes *to, const float *from, int64_t n, const lanes *fill)
 {
     float all[LANES];
-    memcpy(all, fill, sizeof all);
-    memcpy(all, from, (size_t)n * sizeof *from);
-    memcpy(to, all, sizeof *to);
+    int count = (int)n;
+    lanes_store(all, fill);
+    for (int i = 0; i < LANES; i++)
+        if (i < count) all[i] = from[i];
+    lanes_load(to, all);
 }
 
 LANES_INLINE void lanes_store_some(float *to, const lanes *from, int64_t n)
 {
     float all[LANES];
-    memcpy(all, from, sizeof all);
-    memcpy(to, all, (size_t)n * sizeof *to);
+    int count = (int)n;
+    lanes_store(all, from);
+    for (int i = 0; i < LANES; i++)
+        if (i < count) to[i] = all[i];
 }
 
 /* As load and store, or load_some and store_some: n floats are left. */
