@@ -20,45 +20,39 @@ typedef struct activation {
 
 /* --- loops --- */
 
-LANES_INLINE void curve_lanes(ls__activation_kind kind, const float *x, float *y)
-{
-    lanes v;
-    lanes_load(&v, x);
-    lanes_curve(kind, &v);
-    lanes_store(y, &v);
-}
-
-LANES_INLINE void slope_lanes(ls__activation_kind kind, const float *g, const float *x, float *dx)
-{
-    lanes v, d;
-    lanes_load(&v, x);
-    lanes_load(&d, g);
-    lanes_slope(kind, &v, &d);
-    lanes_store(dx, &d);
-}
-
 LANES_INLINE void curve_all(ls__activation_kind kind, const float *x, float *y, int64_t n)
 {
-    float in[LANES] = { 0 }, out[LANES];
+    const lanes zero = { 0 };
+    lanes v;
     int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) curve_lanes(kind, x + i, y + i);
+    for (; i + LANES <= n; i += LANES) {
+        lanes_load(&v, x + i);
+        lanes_curve(kind, &v);
+        lanes_store(y + i, &v);
+    }
     if (i == n) return;
-    memcpy(in, x + i, (size_t)(n - i) * sizeof *in);
-    curve_lanes(kind, in, out);
-    memcpy(y + i, out, (size_t)(n - i) * sizeof *out);
+    lanes_load_some(&v, x + i, n - i, &zero);
+    lanes_curve(kind, &v);
+    lanes_store_some(y + i, &v, n - i);
 }
 
 LANES_INLINE void slope_all(ls__activation_kind kind, const float *g, const float *x, float *dx,
                             int64_t n)
 {
-    float in[LANES] = { 0 }, grad[LANES] = { 0 }, out[LANES];
+    const lanes zero = { 0 };
+    lanes v, d;
     int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) slope_lanes(kind, g + i, x + i, dx + i);
+    for (; i + LANES <= n; i += LANES) {
+        lanes_load(&v, x + i);
+        lanes_load(&d, g + i);
+        lanes_slope(kind, &v, &d);
+        lanes_store(dx + i, &d);
+    }
     if (i == n) return;
-    memcpy(in, x + i, (size_t)(n - i) * sizeof *in);
-    memcpy(grad, g + i, (size_t)(n - i) * sizeof *grad);
-    slope_lanes(kind, grad, in, out);
-    memcpy(dx + i, out, (size_t)(n - i) * sizeof *out);
+    lanes_load_some(&v, x + i, n - i, &zero);
+    lanes_load_some(&d, g + i, n - i, &zero);
+    lanes_slope(kind, &v, &d);
+    lanes_store_some(dx + i, &d, n - i);
 }
 
 enum { PAIRS = 2 * LANES };
