@@ -35,16 +35,9 @@ bool ls__cpu_attention_block(const attention_shape *s, int64_t t, int64_t first,
 
 LS__CPU_CLONES void ls__cpu_attention_hide(const attention_block *b, float *scores)
 {
-    const lanes_i32 index = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
     const lanes hidden = LANES_OF(-INFINITY);
-    for (int64_t i = 0; i < b->keys; i++) {
-        float *at = scores + i * TILE + i / LANES * LANES;
-        lanes_i32 before = index < (lanes_i32) { 0 } + (int32_t)(i % LANES);
-        lanes s;
-        lanes_load(&s, at);
-        lanes_choose(&s, &before, &hidden);
-        lanes_store(at, &s);
-    }
+    for (int64_t i = 0; i < b->keys; i++)
+        lanes_store_some(scores + i * TILE + i / LANES * LANES, &hidden, i % LANES);
 }
 
 void ls__cpu_attention_scores(const attention_shape *s, const attention_block *b, const float *x,
